@@ -1,3 +1,79 @@
-"""headwise: see, test and trust every attention head."""
+"""headwise: see, test and trust every attention head.
+
+An exact multi-head attention operator (MHA, GQA, MQA), and a workbench for the heads of real models. The names
+below are loaded when first used, so that `import headwise` costs nothing and what needs no torch loads none.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from headwise.errors import ArgumentError, HeadwiseError, MismatchError, ModelError, UnsupportedError
+
+if TYPE_CHECKING:
+    from headwise.evidence import Collect, Evidence
+    from headwise.layout import HeadLayout
+    from headwise.masks import Causal, Dense, Lengths, Packed, Prefix, Window
+    from headwise.models import attach, open_model
+    from headwise.nn import MultiHeadAttention
+    from headwise.ops import attention, attention_with_logsumexp, choose, merge, observe
+    from headwise.verbs.explain import explain_two_heads
+    from headwise.verbs.plan import plan
+    from headwise.verbs.view import view
 
 __version__ = "0.1.0.dev0"
+
+_HOME_OF = {
+    **dict.fromkeys(("Collect", "Evidence"), "headwise.evidence"),
+    "HeadLayout": "headwise.layout",
+    **dict.fromkeys(("Causal", "Dense", "Lengths", "Packed", "Prefix", "Window"), "headwise.masks"),
+    **dict.fromkeys(
+        ("attention", "attention_with_logsumexp", "choose", "merge", "observe"), "headwise.ops"
+    ),
+    "MultiHeadAttention": "headwise.nn",
+    **dict.fromkeys(("attach", "open_model"), "headwise.models"),
+    "plan": "headwise.verbs.plan",
+    "explain_two_heads": "headwise.verbs.explain",
+    "view": "headwise.verbs.view",
+}
+
+__all__ = [
+    "ArgumentError",
+    "Causal",
+    "Collect",
+    "Dense",
+    "Evidence",
+    "HeadLayout",
+    "HeadwiseError",
+    "Lengths",
+    "MismatchError",
+    "ModelError",
+    "MultiHeadAttention",
+    "Packed",
+    "Prefix",
+    "UnsupportedError",
+    "Window",
+    "attach",
+    "attention",
+    "attention_with_logsumexp",
+    "choose",
+    "explain_two_heads",
+    "merge",
+    "observe",
+    "open_model",
+    "plan",
+    "view",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'headwise' has no attribute {name!r}")
+    found = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
