@@ -1,0 +1,9 @@
+"""`view`: what does every head of a model do on this text?
+
+`compute` runs the model and returns a frozen `View`; `render_text`, `render_json` and `render_page` show it.
+"""
+
+from headwise.verbs.view.compute import view
+from headwise.verbs.view.result import HeadSummary, LayerMaps, ModelFacts, NextToken, View
+
+__all__ = ["HeadSummary", "LayerMaps", "ModelFacts", "NextToken", "View", "view"]

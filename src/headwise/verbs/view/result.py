@@ -1,0 +1,119 @@
+"""What `view` found: frozen values that the renderers show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headwise.evidence import STATISTICS, Statistic
+from headwise.models import Token
+
+Float32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What the model is; `kv_bytes_per_token` is for a cache of 2-byte elements and 0 without a cache."""
+
+    name: str
+    family: str
+    layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    kv_bytes_per_token: int
+    causal: bool
+
+
+@dataclass(frozen=True)
+class NextToken:
+    """One of the likeliest next tokens."""
+
+    token: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class HeadSummary:
+    """One number per statistic for one query head: the mean over the rows that have one, None if none has."""
+
+    layer: int
+    head: int
+    kv_head: int
+    entropy: float | None
+    first_token: float | None
+    previous_token: float | None
+    self_token: float | None
+    mean_distance: float | None
+
+
+@dataclass(frozen=True)
+class LayerMaps:
+    """What was recorded of one layer.
+
+    - thumbnails `[num_heads, t, t]`, t = min(64, seq_len): rows pooled so that they still sum to one
+    - top_weights, top_keys `[num_heads, seq_len, k]`, largest first
+    - rows: statistic name -> `[num_heads, seq_len]`, exact
+    - weights `[num_heads, seq_len, seq_len]`, or None where the text is too long to keep them
+    - sink `[num_heads, seq_len]`: the mass a learned sink took, or None where the layer has none
+    """
+
+    layer: int
+    num_heads: int
+    num_kv_heads: int
+    thumbnails: Float32
+    top_weights: Float32
+    top_keys: NDArray[np.int64]
+    rows: dict[str, Float32]
+    weights: Float32 | None
+    sink: Float32 | None
+
+
+@dataclass(frozen=True)
+class StandOut:
+    """A head at the end of the range of one statistic, beside the median of all heads."""
+
+    summary: HeadSummary
+    statistic: Statistic
+    highest: bool
+    value: float
+    median: float
+
+
+@dataclass(frozen=True)
+class View:
+    """Everything `view` found on one text."""
+
+    facts: ModelFacts
+    text: str
+    tokens: tuple[Token, ...]
+    next_tokens: tuple[NextToken, ...]
+    heads: tuple[HeadSummary, ...]
+    layers: tuple[LayerMaps, ...]
+    max_logit_difference: float
+    focus_layer: int | None = None
+
+    def heads_of(self, layer: int) -> tuple[HeadSummary, ...]:
+        """Return the heads of one layer."""
+        return tuple(summary for summary in self.heads if summary.layer == layer)
+
+    def stand_outs(self, each: int = 2) -> tuple[StandOut, ...]:
+        """Return the `each` heads at either end of entropy and at the top of every other statistic."""
+        found: list[StandOut] = []
+        for statistic in STATISTICS:
+            known = [head for head in self.heads if getattr(head, statistic.name) is not None]
+            if not known:
+                continue
+            ranked = sorted(known, key=lambda head: getattr(head, statistic.name))
+            median = float(np.median([getattr(head, statistic.name) for head in ranked]))
+            ends = [(True, ranked[::-1][:each])]
+            if statistic.name == "entropy":
+                ends.append((False, ranked[:each]))
+            found += [
+                StandOut(head, statistic, highest, getattr(head, statistic.name), median)
+                for highest, heads in ends
+                for head in heads
+            ]
+        return tuple(found)
