@@ -93,9 +93,12 @@ def attention(
             scores = scale * (key[b, kv_head, seen] @ query[b, h, i])
             if softcap is not None:
                 scores = softcap * np.tanh(scores / softcap)
-            scores = scores + added[b, h, i, seen]
-            logsumexp[b, h, i] = _logsumexp(np.append(scores, sink_of[h]))
-            weights[b, h, i, seen] = np.exp(scores - logsumexp[b, h, i])
+            # Taking a number off a whole row changes no weight: the scores keep their digits beside a huge bias.
+            raised = max(added[b, h, i, seen].max(), sink_of[h])
+            scores = scores + (added[b, h, i, seen] - raised)
+            total = _logsumexp(np.append(scores, sink_of[h] - raised))
+            logsumexp[b, h, i] = total + raised
+            weights[b, h, i, seen] = np.exp(scores - total)
             output[b, h, i] = gates[b, h] * (weights[b, h, i, seen] @ value[b, kv_head, seen])
     return ReferenceResult(output, logsumexp, weights)
 
@@ -103,21 +106,25 @@ def attention(
 def visible_and_bias(
     mask: Any, bias: ArrayLike | None, sizes: masks.Sizes
 ) -> tuple[NDArray[np.bool_], Float64]:
-    """Return which keys each row sees and what is added to their scores, both `[batch, num_heads, seq_len, kv_len]`."""
+    """Return which keys each row sees and what is added to their scores, `[batch, num_heads, seq_len, kv_len]`.
+
+    -inf in a float mask or bias hides a key; anything finite, however negative, is added.
+    """
     full = (sizes.batch, sizes.num_heads, sizes.seq_len, sizes.kv_len)
     resolved = masks.resolve(mask, sizes)
+    dense = [("mask", part) for part in resolved.dense]
+    if bias is not None:
+        dense.append(("bias", bias if isinstance(bias, masks.Dense) else masks.Dense(np.asarray(bias))))
     visible = np.broadcast_to(resolved.intervals.visible(sizes.kv_len)[:, None], full).copy()
     added = np.zeros(full)
-    for dense in resolved.dense:
-        tensor = np.asarray(dense.tensor).reshape(dense.broadcast_shape(sizes))
-        if dense.is_boolean:
+    for name, part in dense:
+        tensor = np.asarray(part.tensor)
+        tensor = tensor.reshape(masks.broadcast_shape(name, tensor.shape, part.axes, sizes))
+        if part.is_boolean:
             visible &= tensor
         else:
             visible &= tensor != -np.inf
             added += np.where(tensor == -np.inf, 0.0, tensor)
-    if bias is not None:
-        bias = np.asarray(bias, dtype=np.float64)
-        added += bias.reshape(masks.broadcast_shape("bias", bias.shape, None, sizes))
     return visible, added
 
 
