@@ -1,0 +1,59 @@
+/* What the file carries: one JSON header, then blocks that are unpacked when first asked for. */
+const Data = (function () {
+  const TYPES = { uint8: Uint8Array, uint16: Uint16Array, uint32: Uint32Array, float32: Float32Array };
+  const header = JSON.parse(document.getElementById("header").textContent);
+  const carriers = new Map();
+  for (const carrier of document.querySelectorAll('script[type="application/octet-stream"]')) {
+    carriers.set(carrier.dataset.name, carrier);
+  }
+  const unpacked = new Map();
+
+  function fromBase64(text) {
+    if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
+    const coded = atob(text);
+    const bytes = new Uint8Array(coded.length);
+    for (let i = 0; i < coded.length; i++) bytes[i] = coded.charCodeAt(i);
+    return bytes;
+  }
+
+  async function inflate(bytes) {
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return new Uint8Array(await new Response(stream).arrayBuffer());
+  }
+
+  /* Numbers of several bytes travel as planes (all first bytes, all second bytes, ...): gzip likes that better. */
+  function joinPlanes(bytes, size) {
+    const joined = new Uint8Array(bytes.length);
+    const count = bytes.length / size;
+    for (let plane = 0; plane < size; plane++) {
+      for (let i = 0; i < count; i++) joined[i * size + plane] = bytes[plane * count + i];
+    }
+    return joined;
+  }
+
+  async function unpack(carrier) {
+    const Type = TYPES[carrier.dataset.dtype];
+    const size = Type.BYTES_PER_ELEMENT;
+    const bytes = await inflate(fromBase64(carrier.textContent));
+    return new Type((size > 1 ? joinPlanes(bytes, size) : bytes).buffer);
+  }
+
+  /* A promise of the block's numbers, or of null when the file does not carry it. */
+  function block(name) {
+    if (!unpacked.has(name)) {
+      const carrier = carriers.get(name);
+      unpacked.set(name, carrier ? unpack(carrier) : Promise.resolve(null));
+    }
+    return unpacked.get(name);
+  }
+
+  const layers = new Map(header.layers.map((layer) => [layer.layer, layer]));
+  const heads = new Map(header.heads.map((head) => [head.layer + "." + head.head, head]));
+
+  return {
+    header, block,
+    layer: (number) => layers.get(number),
+    head: (layer, head) => heads.get(layer + "." + head),
+    groupSize: (layer) => Math.max(1, Math.round(layers.get(layer).num_heads / layers.get(layer).num_kv_heads)),
+  };
+})();

@@ -1,0 +1,37 @@
+/* Keys that hold everywhere on the page, and the help that lists them. */
+const Keys = (function () {
+  const help = document.getElementById("help");
+  const zone = document.getElementById("depth-zone");
+
+  const ANYWHERE = {
+    d: State.toggleDirection,
+    k: State.toggleDiscount,
+    m: State.toggleShow,
+    "?": () => help.showModal(),
+  };
+
+  /* In the open head the arrows move the chosen token; Escape goes back to the map. */
+  function inDepth(event) {
+    const moves = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 };
+    if (event.key === "Escape") HeadMap.focusPinned();
+    else if (event.key in moves) {
+      const last = Data.header.seq_len - 1;
+      State.pin({ token: Math.min(last, Math.max(0, State.current().token + moves[event.key])) });
+    } else return;
+    event.preventDefault();
+  }
+
+  function build() {
+    document.addEventListener("keydown", (event) => {
+      if (help.open || event.ctrlKey || event.metaKey || event.altKey || event.target.matches("select")) return;
+      if (event.key in ANYWHERE) {
+        ANYWHERE[event.key]();
+        event.preventDefault();
+      } else if (zone.contains(event.target)) inDepth(event);
+    });
+    document.getElementById("help-open").addEventListener("click", () => help.showModal());
+    document.getElementById("help-close").addEventListener("click", () => help.close());
+  }
+
+  return { build };
+})();
