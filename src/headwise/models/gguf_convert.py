@@ -1,0 +1,213 @@
+"""The child process that reads a GGUF file: `python -m headwise.models.gguf_convert FILE FOLDER`.
+
+It limits itself, checks the header with the bounded reader, and only then lets transformers read the file.
+What transformers gets wrong in converting is mended here, and the written folder is loaded again and held
+against what was read before the parent gets to see it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headwise.errors import HeadwiseError, ModelError, UnsupportedError
+from headwise.models.gguf_folder import REFUSED, time_allowed
+from headwise.models.gguf_header import GgufHeader, read_gguf_header
+
+# transformers and torch are imported inside functions, after the header has been found sound: they take two
+# seconds and a gigabyte of address space.
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+_HEADER_SECONDS = 30
+_HEADER_BYTES = 1 << 30
+_WORKING_BYTES = 4 << 30
+
+# `tokenizer.ggml.pre` names how text is cut before the merges apply; transformers cuts as GPT-2 does when it
+# does not know the name, and so gets other tokens. These cut each digit off first, then as GPT-2 does.
+_EACH_DIGIT_ALONE = {"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"}
+_AS_GPT2 = {"gpt-2", "phi-2", "mpt", "olmo", "jais"}
+
+
+def main(arguments: list[str]) -> int:
+    """Convert; return the exit status, and on a refusal tell the parent why in one line of JSON."""
+    source, folder = (Path(argument) for argument in arguments)
+    # Libraries print; the standard output carries the answer alone.
+    answer = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    try:
+        _limit(source.stat().st_size)
+        header = read_gguf_header(source)
+        _convert(source, folder, header)
+    except HeadwiseError as error:
+        refused = error
+    except MemoryError:
+        refused = ModelError(
+            f"{source}: reading it took more memory than its size justifies; it may be hostile"
+        )
+    except Exception as error:
+        first_line = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+        if "allocate memory" in str(error):
+            first_line = "it takes more memory than its size justifies"
+        refused = ModelError(f"{source} cannot be converted: {first_line}")
+    else:
+        return 0
+    json.dump({"kind": type(refused).__name__, "message": str(refused)}, answer)
+    answer.close()
+    return REFUSED
+
+
+def _limit(size: int) -> None:
+    """Bound this process for reading the header, and for good in processor time and output."""
+    seconds = time_allowed(size)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (min(_HEADER_SECONDS, seconds), seconds))
+    _limit_memory(_HEADER_BYTES)
+
+
+def _limit_memory(more: int) -> None:
+    """Allow `more` bytes of address space beyond what is in use now, where the system can tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    except OSError:
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + more, hard))
+
+
+def _check_machine(source: Path, header: GgufHeader) -> None:
+    needed = 8 * header.num_elements
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        raise ModelError(
+            f"{source} holds {header.num_elements} weights; converting them to float32 takes about "
+            f"{needed / 1e9:.0f} GB of memory and this machine has {there / 1e9:.0f} GB; use a smaller model"
+        )
+
+
+def _convert(source: Path, folder: Path, header: GgufHeader) -> None:
+    _check_machine(source, header)
+    _check_tokenizer(source, header)
+    _, seconds = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    import torch  # noqa: PLC0415 - see the top
+    import transformers  # noqa: PLC0415
+
+    torch.set_grad_enabled(False)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    # Weights, a float32 copy in reading, another in the model, another in writing and in reading back.
+    _limit_memory(_WORKING_BYTES + 2 * source.stat().st_size + 20 * header.num_elements)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as place:
+        # A folder of its own: nothing that lies beside the user's file is looked at.
+        Path(place, "model.gguf").symlink_to(source)
+        tokenizer = _load_tokenizer(place, header)
+        model = _load_model(place)
+    tokenizer.save_pretrained(folder)
+    model.save_pretrained(folder)
+    _prove(folder, model, tokenizer)
+
+
+def _load_model(place: str) -> PreTrainedModel:
+    import torch  # noqa: PLC0415 - see the top
+    from transformers import AutoConfig  # noqa: PLC0415
+
+    from headwise.models.model_class import choose_model_class  # noqa: PLC0415
+
+    config = AutoConfig.from_pretrained(place, gguf_file="model.gguf")
+    # With output_loading_info it returns two values, which its annotation does not say.
+    loaded: Any = choose_model_class(config).from_pretrained(
+        place,
+        config=config,
+        gguf_file="model.gguf",
+        dtype=torch.float32,
+        output_loading_info=True,
+        **_plain_weights(),
+    )
+    model: PreTrainedModel
+    model, loading = loaded
+    if loading["missing_keys"]:
+        missing = sorted(loading["missing_keys"])
+        raise ModelError(f"the file lacks {len(missing)} of the model's weights, the first is {missing[0]}")
+    # transformers marks the model as still packed, and refuses to save it; by now its weights are plain.
+    model.hf_quantizer = None
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+    packed = [name for name, weight in model.named_parameters() if weight.dtype != torch.float32]
+    if packed:
+        raise UnsupportedError(
+            f"transformers keeps {packed[0]} packed; open the model as a folder of safetensors"
+        )
+    return model
+
+
+def _plain_weights() -> dict[str, Any]:
+    """Ask for plain weights, where the installed transformers could also keep them packed."""
+    try:
+        from transformers.utils.quantization_config import GgufConfig  # noqa: PLC0415 - see the top
+    except ImportError:
+        return {}
+    return {"quantization_config": GgufConfig(dequantize=True)}
+
+
+def _check_tokenizer(source: Path, header: GgufHeader) -> None:
+    """Refuse a byte-level tokenizer whose way of cutting text is unknown: its tokens would be wrong."""
+    pre = header.values.get("tokenizer.ggml.pre")
+    if header.values.get("tokenizer.ggml.model") != "gpt2" or pre in _EACH_DIGIT_ALONE | _AS_GPT2:
+        return
+    try:
+        from transformers.integrations.gguf.gguf_tokenizer_mapping import (  # noqa: PLC0415 - see the top
+            GGUF_PRE_TOKENIZER_SPLITS,
+        )
+    except ImportError:
+        GGUF_PRE_TOKENIZER_SPLITS = {}  # noqa: N806 - the name it has in transformers
+    if pre not in GGUF_PRE_TOKENIZER_SPLITS:
+        raise UnsupportedError(
+            f"{source} cuts text as tokenizer.ggml.pre={pre!r} says, which neither headwise nor this "
+            "transformers knows; its tokens would come out wrong. Open the model as a folder of safetensors"
+        )
+
+
+def _load_tokenizer(place: str, header: GgufHeader) -> PreTrainedTokenizerBase:
+    from tokenizers import pre_tokenizers  # noqa: PLC0415 - see the top
+    from transformers import AutoTokenizer  # noqa: PLC0415
+
+    tokenizer = AutoTokenizer.from_pretrained(place, gguf_file="model.gguf", trust_remote_code=False)
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    pre = header.values.get("tokenizer.ggml.pre")
+    if pre in _EACH_DIGIT_ALONE:
+        digits = pre_tokenizers.Digits(individual_digits=True)
+        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, byte_level])
+    elif pre in _AS_GPT2:
+        tokenizer.backend_tokenizer.pre_tokenizer = byte_level
+    context = header.values.get(f"{header.architecture}.context_length")
+    if isinstance(context, int):
+        tokenizer.model_max_length = context
+    return tokenizer
+
+
+def _prove(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Open the folder as the parent will, and hold tokens and outputs against what was read from the file."""
+    import torch  # noqa: PLC0415 - see the top
+
+    from headwise.models.model_folder import load_folder  # noqa: PLC0415
+
+    again, reloaded = load_folder(folder)
+    text = "In 2023,  34 cafés\n\tsold “naïve” 猫🙂 to x_1=[7];"
+    tokens = tokenizer(text)["input_ids"]
+    if reloaded is None or reloaded(text)["input_ids"] != tokens:
+        raise ModelError("the converted tokenizer gives other tokens than the one read from the file")
+    ids = torch.tensor([tokens])
+    inputs = {"input_ids": ids, **({"decoder_input_ids": ids} if model.config.is_encoder_decoder else {})}
+    if not torch.equal(model(**inputs)[0], again(**inputs)[0]):
+        raise ModelError("the converted model gives other outputs than the one read from the file")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
