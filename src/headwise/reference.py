@@ -46,7 +46,7 @@ def attention(
     value: ArrayLike,
     *,
     mask: Any = None,
-    bias: ArrayLike | None = None,
+    bias: ArrayLike | masks.Dense | None = None,
     scale: float | None = None,
     softcap: float | None = None,
     sinks: ArrayLike | None = None,
@@ -59,7 +59,7 @@ def attention(
         key: `[batch, num_kv_heads, kv_len, head_dim]`.
         value: `[batch, num_kv_heads, kv_len, value_head_dim]`.
         mask: a mask object of `headwise.masks`, a boolean or float array, or None.
-        bias: added to the scores; broadcasts to `[batch, num_heads, seq_len, kv_len]` as a mask does.
+        bias: float array added to the scores, its shape read as a mask's is; -inf hides.
         scale: multiplies `query . key`; `head_dim ** -0.5` by default.
         softcap: bound of the soft-capped scores, or None.
         sinks: one logit per query head, `[num_heads]`.
@@ -93,7 +93,7 @@ def attention(
             scores = scale * (key[b, kv_head, seen] @ query[b, h, i])
             if softcap is not None:
                 scores = softcap * np.tanh(scores / softcap)
-            # Taking a number off a whole row changes no weight: the scores keep their digits beside a huge bias.
+            # A number taken off a whole row changes no weight, and scores keep their digits beside huge biases.
             raised = max(added[b, h, i, seen].max(), sink_of[h])
             scores = scores + (added[b, h, i, seen] - raised)
             total = _logsumexp(np.append(scores, sink_of[h] - raised))
@@ -104,10 +104,11 @@ def attention(
 
 
 def visible_and_bias(
-    mask: Any, bias: ArrayLike | None, sizes: masks.Sizes
+    mask: Any, bias: ArrayLike | masks.Dense | None, sizes: masks.Sizes
 ) -> tuple[NDArray[np.bool_], Float64]:
-    """Return which keys each row sees and what is added to their scores, `[batch, num_heads, seq_len, kv_len]`.
+    """Return which keys each row sees and what is added to their scores.
 
+    Both are `[batch, num_heads, seq_len, kv_len]`.
     -inf in a float mask or bias hides a key; anything finite, however negative, is added.
     """
     full = (sizes.batch, sizes.num_heads, sizes.seq_len, sizes.kv_len)
@@ -132,4 +133,4 @@ def _logsumexp(scores: Float64) -> np.float64:
     largest = scores.max()
     if not np.isfinite(largest):
         return np.float64(np.nan if np.isnan(scores).any() else largest)
-    return largest + np.log(np.exp(scores - largest).sum())
+    return np.float64(largest + np.log(np.exp(scores - largest).sum()))

@@ -57,6 +57,10 @@ class Call:
         """The dtype of scores, softmax and weighted sum: float64 for float64, else float32."""
         return compute_dtype(self.query)
 
+    def gated(self, output: Tensor) -> Tensor:
+        """Return `output`, `[batch, num_heads, rows, value_head_dim]`, times the gate of each head."""
+        return output if self.head_gates is None else output * self.head_gates[..., None, None]
+
 
 def compute_dtype(query: Tensor) -> torch.dtype:
     """Return the dtype in which attention over such a query is computed."""
@@ -152,18 +156,19 @@ def _check_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
         raise ArgumentError(f"batch sizes differ: {shapes}; expand the smaller ones to one batch size")
     if key.shape[1:3] != value.shape[1:3]:
         raise ArgumentError(
-            f"key and value differ in num_kv_heads or kv_len: {shapes}; both must be [batch, num_kv_heads, kv_len, width]"
+            f"key and value differ in num_kv_heads or kv_len: {shapes}; "
+            "both must be [batch, num_kv_heads, kv_len, width]"
         )
     if query.shape[3] != key.shape[3] or query.shape[3] == 0:
         raise ArgumentError(
-            f"query has head_dim {query.shape[3]}, key has head_dim {key.shape[3]}; they must be equal and at least 1 "
-            "(only value may have a width of its own)"
+            f"query has head_dim {query.shape[3]}, key has head_dim {key.shape[3]}; they must be equal and "
+            "at least 1 (only value may have a width of its own)"
         )
     num_heads, num_kv_heads = query.shape[1], key.shape[1]
     if num_kv_heads == 0 or num_heads == 0 or num_heads % num_kv_heads:
         raise ArgumentError(
-            f"num_heads={num_heads} is not a positive multiple of num_kv_heads={num_kv_heads}; each KV head is read by "
-            "num_heads // num_kv_heads query heads; is the layout [batch, heads, length, head_dim]?"
+            f"num_heads={num_heads} is not a positive multiple of num_kv_heads={num_kv_heads}; each KV head "
+            "is read by num_heads // num_kv_heads query heads; is the layout [batch, heads, length, width]?"
         )
 
 

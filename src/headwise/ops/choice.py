@@ -18,7 +18,7 @@ class Choice:
     """The implementation and the path in it that a call takes, with the reasons.
 
     - impl: `"torch"` or `"reference"`
-    - path: `"fused"` (torch's fused kernel), `"plain"` (plain torch operations) or `"reference"` (NumPy, float64)
+    - path: `"fused"` (torch's fused kernel), `"plain"` (plain torch operations) or `"reference"` (float64)
     """
 
     impl: Literal["torch", "reference"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -12,6 +12,9 @@ from headwise import masks, reference
 from headwise.errors import UnsupportedError
 from headwise.ops.arguments import Call
 from headwise.ops.results import AttentionResult
+from headwise.ops.visibility import as_bias
+
+MaskKind = TypeVar("MaskKind", bound=masks.Mask)
 
 
 def attend(call: Call, mask: Any, bias: Any) -> AttentionResult:
@@ -29,14 +32,15 @@ def attend(call: Call, mask: Any, bias: Any) -> AttentionResult:
         )
     if call.dropout:
         raise UnsupportedError(
-            f'impl="reference" has no dropout, and dropout={call.dropout} was given; pass 0, or use impl="torch"'
+            f'impl="reference" has no dropout, and dropout={call.dropout} was given; '
+            'pass 0, or use impl="torch"'
         )
     result = reference.attention(
         _numpy(call.query),
         _numpy(call.key),
         _numpy(call.value),
         mask=_numpy_mask(mask),
-        bias=None if bias is None else _numpy_mask(bias),
+        bias=None if bias is None else _numpy_part(as_bias(bias)),
         scale=call.scale,
         softcap=call.softcap,
         sinks=None if call.sinks is None else _numpy(call.sinks),
@@ -54,15 +58,14 @@ def _numpy(tensor: Tensor) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 
 def _numpy_mask(mask: Any) -> masks.Mask | None:
-    """Return `mask` with NumPy arrays in place of tensors, which NumPy reads only in part (bfloat16, devices)."""
+    """Return `mask` with NumPy arrays for its tensors; NumPy itself reads neither bfloat16 nor devices."""
     if mask is None:
         return None
-    mask = masks.as_mask(mask)
-    if isinstance(mask, masks.Intersection):
-        return masks.Intersection(
-            tuple(part for each in mask.parts if (part := _numpy_mask(each)) is not None)
-        )
-    if isinstance(mask, masks.Dense) and isinstance(mask.tensor, Tensor):
-        tensor = mask.tensor
-        return masks.Dense(tensor.cpu().numpy() if mask.is_boolean else _numpy(tensor), mask.axes)
-    return mask
+    parts = tuple(_numpy_part(part) for part in masks.as_mask(mask).parts)
+    return parts[0] if len(parts) == 1 else masks.Intersection(parts)
+
+
+def _numpy_part(part: MaskKind) -> MaskKind | masks.Dense:
+    if not isinstance(part, masks.Dense) or not isinstance(part.tensor, Tensor):
+        return part
+    return masks.Dense(part.tensor.cpu().numpy() if part.is_boolean else _numpy(part.tensor), part.axes)

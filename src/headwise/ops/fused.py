@@ -5,55 +5,103 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from headwise.ops import nonfinite
+from headwise.ops import nonfinite, plain
 from headwise.ops.arguments import Call
+from headwise.ops.grouped import grouped_outer, grouped_product
 
 
 def why_not(call: Call, *, need_logsumexp: bool) -> tuple[str, ...]:
     """Return the reasons, if any, why the fused kernel must not compute this call."""
-    sizes, tensors = call.sizes, (call.query, call.key, call.value)
+    sizes, device = call.sizes, call.query.device.type
     reasons = {
-        "logsumexp is asked for; the fused kernel returns none": need_logsumexp,
+        "logsumexp is asked for, and the fused kernel returns none": need_logsumexp,
         "sinks: the fused kernel has none": call.sinks is not None,
         "softcap: the fused kernel has none": call.softcap is not None,
-        "dropout: torch would repeat the KV heads and store all weights": call.dropout > 0,
-        "value_head_dim differs from head_dim": call.value.shape[3] != call.key.shape[3],
+        "dropout: torch would leave its fused kernel and repeat the KV heads": call.dropout > 0,
+        f"value_head_dim {call.value.shape[3]} differs from head_dim {call.key.shape[3]}: torch would leave "
+        "its fused kernel and repeat the KV heads": call.value.shape[3] != call.key.shape[3],
         "a size is 0": 0 in (sizes.batch, sizes.seq_len, sizes.kv_len),
-        "the bias requires a gradient": torch.is_grad_enabled()
-        and any(bias.requires_grad for bias in call.visibility.additive),
-        f"device {call.query.device.type}: the fused kernels were measured on cpu only": call.query.device.type
-        != "cpu",
+        f"device {device}: the fused kernel was held to the conventions on cpu only": device != "cpu",
     }
     found = [reason for reason, holds in reasons.items() if holds]
-    if not found and not call.visibility.hides_nothing and not nonfinite.all_finite(*tensors):
-        found.append("NaN or inf in the inputs beside a mask: the fused kernel lets it leak")
+    if not found and not nonfinite.surely_finite(call):
+        found.append("NaN, infinity or scores that may overflow: the fused kernel leaks them or makes them 0")
     return tuple(found)
 
 
 def attend(call: Call) -> Tensor:
     """Return the output of the whole call."""
-    visibility = call.visibility
-    # In 16 bits the kernel rounds the weights before the weighted sum; in float32 only the output is rounded.
-    query, key, value = (
-        tensor.to(call.compute_dtype).contiguous() for tensor in (call.query, call.key, call.value)
-    )
-    with torch.autocast(call.query.device.type, enabled=False):
-        output = functional.scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            attn_mask=None if visibility.is_square_causal else _mask(call),
-            is_causal=visibility.is_square_causal,
-            scale=call.scale,
-            enable_gqa=call.group_size > 1,
-        )
-    if call.head_gates is not None:
-        output = output * call.head_gates[..., None, None]
-    return output.to(call.query.dtype)
+    # In 16 bits the kernel would round the weights too; in float32 only the output is rounded, and no slower.
+    tensors = (tensor.to(call.compute_dtype) for tensor in (call.query, call.key, call.value))
+    output: Tensor = _FusedAttention.apply(call, *tensors, *call.visibility.additive)  # type: ignore[no-untyped-call]  # torch leaves apply untyped
+    return call.gated(output).to(call.query.dtype)
+
+
+class _FusedAttention(torch.autograd.Function):
+    """The kernel forwards; backwards the weights of a block of rows are computed again, and exactly.
+
+    The kernel's own backward takes the weights as `exp(score - logsumexp)`. Where scores are large, the
+    rounding of logsumexp makes them sum to something other than 1, and every gradient is off by as much. This
+    one also gives the bias a gradient, and can itself be differentiated.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, call: Call, *tensors: Tensor) -> Tensor:
+        ctx.call = call
+        ctx.save_for_backward(*tensors)
+        query, key, value = (_unit_stride(tensor) for tensor in tensors[:3])
+        is_causal = call.visibility.is_square_causal
+        with torch.autocast(query.device.type, enabled=False):
+            return functional.scaled_dot_product_attention(
+                query,
+                key,
+                value,
+                attn_mask=None if is_causal else _mask(call),
+                is_causal=is_causal,
+                scale=call.scale,
+                enable_gqa=call.group_size > 1,
+            )
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, *biases = ctx.saved_tensors
+        visibility = replace(ctx.call.visibility, additive=tuple(biases))
+        call = replace(ctx.call, query=query, key=key, value=value, visibility=visibility)
+        with torch.autocast(query.device.type, enabled=False):
+            return None, *_gradients(call, grad_outputs[0])
+
+
+def _gradients(call: Call, grad_output: Tensor) -> tuple[Tensor, ...]:
+    """Return the gradients of query, key, value and every bias."""
+    key, value = call.key, call.value
+    grad_queries = []
+    grad_key, grad_value = torch.zeros_like(key), torch.zeros_like(value)
+    grad_biases = [torch.zeros_like(bias) for bias in call.visibility.additive]
+    for rows in plain.row_slices(call):
+        weights, _, _ = plain.weigh_rows(call, rows, key, guarded=False)
+        grad_rows = grad_output[:, :, rows]
+        grad_weights = grouped_product(grad_rows, value.mT)
+        grad_scores = weights * (grad_weights - (weights * grad_weights).sum(-1, keepdim=True))
+        grad_value = grad_value + grouped_outer(weights, grad_rows, call.num_kv_heads)
+        scaled = call.scale * grad_scores
+        grad_queries.append(grouped_product(scaled, key))
+        grad_key = grad_key + grouped_outer(scaled, call.query[:, :, rows], call.num_kv_heads)
+        for grad_bias in grad_biases:
+            its_rows = grad_bias[:, :, rows] if grad_bias.shape[2] > 1 else grad_bias
+            its_rows += grad_scores.sum_to_size(its_rows.shape).to(its_rows.dtype)
+    return torch.cat(grad_queries, dim=2), grad_key, grad_value, *grad_biases
+
+
+def _unit_stride(tensor: Tensor) -> Tensor:
+    """Return the same tensor with neighbours in its last axis side by side, as the kernel wants them."""
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
 def _mask(call: Call) -> Tensor | None:

@@ -14,8 +14,27 @@ from headwise.ops.results import AttentionResult
 def merge(outputs: Sequence[Tensor], logsumexps: Sequence[Tensor]) -> AttentionResult:
     """Return attention over the union of disjoint sets of keys from the attention over each of them.
 
-    Each part is `attention_with_logsumexp` of the same queries without sinks, which every part would count again.
-    A row that sees no key of a part takes nothing from it; one that sees no key at all is 0 with logsumexp -inf.
+    A row that sees no key of a part takes nothing from it; one that sees no key at all is 0 with
+    logsumexp -inf.
+
+    Args:
+        outputs: outputs of `attention_with_logsumexp` for the same queries, one for each set of keys,
+            computed without sinks: every part would count them again.
+        logsumexps: their logsumexps, in the same order.
+
+    Raises:
+        ArgumentError: the parts differ in number, shape or dtype.
+
+    Example:
+        >>> from headwise.ops import attention, attention_with_logsumexp
+        >>> query, key, value = torch.randn(3, 1, 2, 5, 7).unbind()
+        >>> old = attention_with_logsumexp(query, key[:, :, :2], value[:, :, :2])
+        >>> new = attention_with_logsumexp(query, key[:, :, 2:], value[:, :, 2:])
+        >>> whole = merge([old.output, new.output], [old.logsumexp, new.logsumexp])
+        >>> torch.testing.assert_close(whole.output, attention(query, key, value))
+
+    Source: Milakov and Gimelshein 2018, section 3, which gives the merge of partial softmaxes.
+
     """
     _check_parts(outputs, logsumexps)
     parts = torch.stack(tuple(logsumexps))
@@ -37,17 +56,21 @@ def merge(outputs: Sequence[Tensor], logsumexps: Sequence[Tensor]) -> AttentionR
 def _check_parts(outputs: Sequence[Tensor], logsumexps: Sequence[Tensor]) -> None:
     if len(outputs) != len(logsumexps) or not outputs:
         raise ArgumentError(
-            f"merge got {len(outputs)} outputs and {len(logsumexps)} logsumexps; give one of each per part, at least one"
+            f"merge got {len(outputs)} outputs and {len(logsumexps)} logsumexps; "
+            "give one of each per part, and at least one part"
         )
-    for index, (output, logsumexp) in enumerate(zip(outputs, logsumexps, strict=True)):
-        same = (output.shape, output.dtype, logsumexp.dtype) == (
-            outputs[0].shape,
-            outputs[0].dtype,
-            logsumexps[0].dtype,
-        )
-        if not same or output.shape[:-1] != logsumexp.shape:
+    first = _kind(outputs[0], logsumexps[0])
+    for index, part in enumerate(zip(outputs, logsumexps, strict=True)):
+        output, logsumexp = part
+        if _kind(*part) != first or output.shape[:-1] != logsumexp.shape:
             raise ArgumentError(
-                f"part {index} has output {tuple(output.shape)} {output.dtype} and logsumexp {tuple(logsumexp.shape)} "
-                f"{logsumexp.dtype}, part 0 output {tuple(outputs[0].shape)} {outputs[0].dtype}; all parts must have "
-                "the same, and logsumexp the shape of output without its last axis"
+                f"part {index} has {_kind(*part)}, part 0 has {first}; all parts must have the same, "
+                "and logsumexp the shape of output without its last axis"
             )
+
+
+def _kind(output: Tensor, logsumexp: Tensor) -> str:
+    return (
+        f"output {tuple(output.shape)} {output.dtype} "
+        f"and logsumexp {tuple(logsumexp.shape)} {logsumexp.dtype}"
+    )

@@ -1,6 +1,6 @@
-"""NaN and inf in the inputs: they reach exactly the rows that see them, forward and backward.
+"""NaN and infinity in the inputs: they reach exactly the rows that see them, forward and backward.
 
-`0 * NaN` is NaN, so a weight of 0 does not keep a masked value out of a matrix product, and the backward pass
+`0 * NaN` is NaN, so a weight of 0 does not keep a hidden value out of a matrix product, and the backward pass
 multiplies every key and query by a gradient that is 0 where the mask hides. The products are therefore taken
 over finite copies, and what is not finite is put back where it is seen.
 """
@@ -9,23 +9,32 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.linalg import vector_norm
 
+from headwise.ops.arguments import Call
 from headwise.ops.grouped import grouped_product
 
 
-def all_finite(*tensors: Tensor) -> bool:
-    """Return whether no tensor holds NaN or inf."""
-    for tensor in tensors:
-        tensor = tensor.detach()
-        # One pass without a temporary; a sum of finite numbers that overflows is looked at again.
-        total = tensor.sum(dtype=torch.promote_types(tensor.dtype, torch.float32))
-        if not bool(total.isfinite()) and not bool(tensor.isfinite().all()):
-            return False
-    return True
+def surely_finite(call: Call) -> bool:
+    """Return whether the inputs hold no NaN or infinity and no score can overflow.
+
+    One pass over query, key and value: `|query_i . key_j|` is at most the product of the whole norms. False
+    means "perhaps not": entries beyond 1e19 make a float32 norm overflow while they are finite.
+    """
+    dtype = call.compute_dtype
+    query, key, value = (
+        vector_norm(tensor.detach(), dtype=dtype) for tensor in (call.query, call.key, call.value)
+    )
+    bound = query * key * abs(call.scale) + value
+    for bias in call.visibility.additive:
+        if bias.numel():
+            # -inf hides and finite numbers are harmless; NaN and +inf are not, and amax shows both.
+            bound = bound + bias.detach().amax().to(dtype).clamp_min(0.0)
+    return bool(bound.isfinite())
 
 
 def scores(query: Tensor, key: Tensor) -> Tensor:
-    """Return query . key; the products with non-finite queries and keys are there but carry no gradient."""
+    """Return query . key; products with non-finite queries or keys are there but carry no gradient."""
     bad_query, bad_key = (~tensor.detach().isfinite().all(-1, keepdim=True) for tensor in (query, key))
     clean = grouped_product(query.masked_fill(bad_query, 0.0), key.masked_fill(bad_key, 0.0).mT)
     raw = grouped_product(query.detach(), key.detach().mT)
@@ -34,11 +43,10 @@ def scores(query: Tensor, key: Tensor) -> Tensor:
 
 
 def weighted_sum(weights: Tensor, value: Tensor, hidden: Tensor | None) -> Tensor:
-    """Return weights @ value, where a non-finite value counts in the rows that see its key and in no other."""
-    bad = ~value.detach().isfinite()
-    output = grouped_product(weights, value.masked_fill(bad, 0.0))
-    seen = torch.ones_like(weights) if hidden is None else (~hidden).to(weights.dtype).expand_as(weights)
+    """Return weights @ value; a non-finite value counts in the rows that see its key and in no other."""
     found = value.detach()
+    output = grouped_product(weights, value.masked_fill(~found.isfinite(), 0.0))
+    seen = torch.ones_like(weights) if hidden is None else (~hidden).to(weights.dtype).expand_as(weights)
     nan, up, down = (
         grouped_product(seen, kind.to(weights.dtype)) > 0
         for kind in (found.isnan(), found == torch.inf, found == -torch.inf)

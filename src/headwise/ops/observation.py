@@ -9,8 +9,9 @@ from torch import Tensor
 
 from headwise.evidence import Collect, Evidence
 from headwise.ops import arguments, plain
-from headwise.ops.reducers import RowFacts, first_visible_key, reducers_for
+from headwise.ops.reducers import reducers_for
 from headwise.ops.results import Observation
+from headwise.ops.rows import RowFacts, first_visible_key
 
 
 def observe(
@@ -26,7 +27,37 @@ def observe(
     head_gates: Tensor | None = None,
     collect: Collect | None = None,
 ) -> Observation:
-    """Return attention and the evidence of its heads, computed a block of rows at a time."""
+    """Return attention and the evidence of its heads.
+
+    The weights are computed a block of rows at a time and shown to one small reducer a statistic, so memory
+    grows with kv_len, not with seq_len x kv_len, unless `Collect(weights=True)` asks for them or autograd
+    keeps them: call it under `torch.no_grad()` where no gradient is needed. Evidence has no gradient.
+
+    Args:
+        query: `[batch, num_heads, seq_len, head_dim]`.
+        key: `[batch, num_kv_heads, kv_len, head_dim]`.
+        value: `[batch, num_kv_heads, kv_len, value_head_dim]`.
+        mask: as in `attention`, as are all that follow.
+        bias: added to the scores.
+        scale: multiplies the scores.
+        softcap: bound of the soft-capped scores.
+        sinks: `[num_heads]` logits that join the denominators.
+        head_gates: `[num_heads]` or `[batch, num_heads]` factors of the outputs; weights are ungated.
+        collect: what to record besides the statistics that always are.
+
+    Returns:
+        The output and logsumexp of `attention_with_logsumexp`, and the evidence.
+
+    Raises:
+        ArgumentError: an argument has a type, shape, dtype, device or value that is not allowed.
+
+    Example:
+        >>> from headwise import masks
+        >>> query, key, value = torch.randn(3, 1, 2, 5, 7).unbind()
+        >>> observe(query, key, value, mask=masks.Causal()).evidence.entropy[0, 0, 0]
+        tensor(0.)
+
+    """
     call = arguments.check(
         query,
         key,
@@ -38,16 +69,15 @@ def observe(
         sinks=sinks,
         head_gates=head_gates,
     )
-    collect = Collect() if collect is None else collect
-    reducers = reducers_for(collect, call)
+    reducers = reducers_for(Collect() if collect is None else collect, call)
     first_key = first_visible_key(call)
     outputs, logsumexps = [], []
     for block in plain.blocks(call):
         outputs.append(block.output)
         logsumexps.append(block.logsumexp)
         facts = RowFacts.of(block, call, first_key)
-        for reducer in reducers.values():
+        for reducer in reducers:
             reducer.add(facts)
-    found = {name: reducer.result() for name, reducer in reducers.items()}
+    fields = {name: found for reducer in reducers for name, found in reducer.fields().items()}
     output = torch.cat(outputs, dim=2).to(query.dtype)
-    return Observation(output, torch.cat(logsumexps, dim=2), Evidence(**found))
+    return Observation(output, torch.cat(logsumexps, dim=2), Evidence(**fields))

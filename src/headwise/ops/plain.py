@@ -1,14 +1,13 @@
 """Attention in plain torch operations, a block of rows at a time: every convention, any gradient.
 
 The scores of one block exist at once, never those of all rows, unless autograd keeps them for the backward
-pass. Keys and values are never repeated for grouped heads: the query heads that read one KV head are stacked
-into one matrix product.
+pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -19,45 +18,61 @@ from headwise.ops.arguments import Call
 from headwise.ops.grouped import grouped_product
 from headwise.ops.results import AttentionResult
 
-SCORES_PER_BLOCK = 2**23
-"""How many scores a block holds at most: 32 MiB of float32."""
+SCORES_PER_BLOCK = 2**22
+"""How many scores a block holds at most, one row aside: 16 MiB of float32."""
 
 
-class RowBlock(NamedTuple):
-    """Attention of the queries `rows`, in the dtype of computation.
+@dataclass(frozen=True)
+class RowBlock:
+    """What the queries `rows` do, in the dtype of computation.
 
-    - output `[batch, num_heads, rows, value_head_dim]`, logsumexp `[batch, num_heads, rows]`
     - weights `[batch, num_heads, rows, kv_len]`, before dropout
+    - logsumexp `[batch, num_heads, rows]`
     - hidden: boolean, broadcasts to weights; None if every key is seen
+    - output `[batch, num_heads, rows, value_head_dim]`, gated
     """
 
     rows: slice
-    output: Tensor
-    logsumexp: Tensor
     weights: Tensor
+    logsumexp: Tensor
     hidden: Tensor | None
+    output: Tensor
 
 
 def attend(call: Call) -> AttentionResult:
     """Return output and logsumexp of the whole call."""
-    done = list(blocks(call))
-    output = torch.cat([block.output for block in done], dim=2).to(call.query.dtype)
-    return AttentionResult(output, torch.cat([block.logsumexp for block in done], dim=2))
+    outputs, logsumexps = [], []
+    for block in blocks(call):
+        outputs.append(block.output)
+        logsumexps.append(block.logsumexp)
+    return AttentionResult(torch.cat(outputs, dim=2).to(call.query.dtype), torch.cat(logsumexps, dim=2))
 
 
 def blocks(call: Call) -> Iterator[RowBlock]:
-    """Yield attention block by block of rows; at least one block, an empty one if there are no rows."""
-    sizes, dtype = call.sizes, call.compute_dtype
-    rows_per_block = max(1, SCORES_PER_BLOCK // max(1, sizes.batch * sizes.num_heads * sizes.kv_len))
-    key, value = call.key.to(dtype), call.value.to(dtype)
-    guarded = not call.visibility.hides_nothing and not nonfinite.all_finite(call.query, key, value)
-    for start in range(0, max(1, sizes.seq_len), rows_per_block):
-        rows = slice(start, min(start + rows_per_block, sizes.seq_len))
+    """Yield the rows of the call in order; at least one block, an empty one if there are no rows."""
+    key, value = call.key.to(call.compute_dtype), call.value.to(call.compute_dtype)
+    guarded = not nonfinite.surely_finite(call)
+    for rows in row_slices(call):
         with torch.autocast(call.query.device.type, enabled=False):  # it would round the scores to 16 bits
-            yield _attend_rows(call, rows, key, value, guarded=guarded)
+            block = _attend_rows(call, rows, key, value, guarded=guarded)
+        yield block
 
 
-def _attend_rows(call: Call, rows: slice, key: Tensor, value: Tensor, *, guarded: bool) -> RowBlock:
+def row_slices(call: Call) -> Iterator[slice]:
+    """Yield the blocks of rows, at least one."""
+    sizes = call.sizes
+    count = max(1, SCORES_PER_BLOCK // max(1, sizes.batch * sizes.num_heads * sizes.kv_len))
+    for start in range(0, max(1, sizes.seq_len), count):
+        yield slice(start, min(start + count, sizes.seq_len))
+
+
+def weigh_rows(
+    call: Call, rows: slice, key: Tensor, *, guarded: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return weights, logsumexp and what is hidden (`RowBlock` has the shapes) of the queries `rows`.
+
+    `guarded` keeps NaN and infinity apart, which costs a second product.
+    """
     query = call.scale * call.query[:, :, rows].to(key.dtype)
     scores = nonfinite.scores(query, key) if guarded else grouped_product(query, key.mT)
     if call.softcap is not None:
@@ -71,21 +86,24 @@ def _attend_rows(call: Call, rows: slice, key: Tensor, value: Tensor, *, guarded
         logsumexp = logsumexp + bias.shift
     if call.sinks is not None:
         weights, logsumexp = _join_sinks(weights, logsumexp, call.sinks[:, None])
+    return weights, logsumexp, hidden
+
+
+def _attend_rows(call: Call, rows: slice, key: Tensor, value: Tensor, *, guarded: bool) -> RowBlock:
+    weights, logsumexp, hidden = weigh_rows(call, rows, key, guarded=guarded)
     kept = functional.dropout(weights, call.dropout) if call.dropout else weights
     output = nonfinite.weighted_sum(kept, value, hidden) if guarded else grouped_product(kept, value)
-    if call.head_gates is not None:
-        output = output * call.head_gates[..., None, None]
-    return RowBlock(rows, output, logsumexp, weights, hidden)
+    return RowBlock(rows, weights, logsumexp, hidden, call.gated(output))
 
 
 def _softmax(scores: Tensor, hidden: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return weights and logsumexp over what is not hidden; 0 and -inf, and no gradient, for an empty row."""
+    """Return weights and logsumexp over what is seen; 0 and -inf, and no gradient, for an empty row."""
     if hidden is None:
         return torch.softmax(scores, -1), torch.logsumexp(scores, -1)
     empty = hidden.all(-1, keepdim=True)
-    # An empty row gets scores of 0 for the softmax, since a softmax of nothing but -inf is NaN, also backward.
+    # An empty row gets scores of 0, since the softmax of nothing but -inf is NaN, backward too.
     scores = scores.masked_fill(hidden, -torch.inf).masked_fill(empty, 0.0)
-    # The fill after the softmax empties the empty rows, and keeps a row that is NaN from telling hidden keys so.
+    # The second fill empties the empty rows, and keeps a row that is NaN from passing that on to hidden keys.
     weights = torch.softmax(scores, -1).masked_fill(hidden, 0.0)
     return weights, torch.logsumexp(scores, -1).masked_fill(empty[..., 0], -torch.inf)
 

@@ -13,7 +13,8 @@ class AttentionResult(NamedTuple):
     """Output and logsumexp of an attention call.
 
     - output `[batch, num_heads, seq_len, value_head_dim]`, dtype of the query
-    - logsumexp `[batch, num_heads, seq_len]`, natural, float32 (float64 for float64); -inf where a row sees no key
+    - logsumexp `[batch, num_heads, seq_len]`, natural, float32 (float64 for float64), sinks included; -inf
+      where a row sees no key
     """
 
     output: Tensor

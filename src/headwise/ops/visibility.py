@@ -47,7 +47,7 @@ class Visibility:
     @property
     def hides_nothing(self) -> bool:
         """Whether every row surely sees every key."""
-        full = (self.intervals.start <= 0) & (self.intervals.stop >= self.sizes.kv_len)
+        full = (self.intervals.start == 0) & (self.intervals.stop == self.sizes.kv_len)
         return not self.boolean and not self.additive and bool(full.all())
 
     @property
@@ -55,11 +55,14 @@ class Visibility:
         """Whether the mask is causal order on a square and nothing else, where all alignments agree."""
         seq_len = self.sizes.seq_len
         own = np.arange(seq_len)
-        causal = (self.intervals.start <= 0) & (self.intervals.stop == own + 1)
+        causal = (self.intervals.start == 0) & (self.intervals.stop == own + 1)
         return not self.boolean and not self.additive and seq_len == self.sizes.kv_len and bool(causal.all())
 
     def hidden(self, rows: slice) -> Tensor | None:
-        """Return what `rows` may not see, boolean `[batch or 1, num_heads or 1, rows, kv_len]`, or None if all is seen."""
+        """Return what `rows` may not see, boolean `[batch or 1, num_heads or 1, rows, kv_len]`, or None.
+
+        None means that every row sees every key.
+        """
         if self.hides_nothing:
             return None
         start, stop = (
@@ -77,8 +80,8 @@ class Visibility:
     def bias(self, rows: slice, hidden: Tensor | None, dtype: torch.dtype) -> Bias | None:
         """Return what is added to the scores of `rows`, in `dtype`, or None if nothing is.
 
-        A softmax does not change when a number is added to its whole row. So each row's largest visible bias is
-        taken off before it meets the scores: however large a finite bias is, the scores keep their digits.
+        A softmax does not change when a number is added to its whole row. So each row's largest visible bias
+        is taken off before it meets the scores: however large the bias is, the scores keep their digits.
         """
         if not self.additive:
             return None
@@ -100,7 +103,8 @@ def resolve(mask: Any, bias: Any, sizes: masks.Sizes, device: torch.device) -> V
     dense = [("mask", part) for part in resolved.dense]
     if bias is not None:
         dense.append(("bias", as_bias(bias)))
-    boolean, additive = [], []
+    boolean: list[Tensor] = []
+    additive: list[Tensor] = []
     for name, part in dense:
         tensor = _to_tensor(name, part.tensor, device)
         tensor = tensor.reshape(masks.broadcast_shape(name, tuple(tensor.shape), part.axes, sizes))
@@ -124,7 +128,8 @@ def _to_tensor(name: str, given: Any, device: torch.device) -> Tensor:
         return torch.from_numpy(np.array(given)).to(device)
     if given.device != device:
         raise ArgumentError(
-            f"{name} is on {given.device}, query on {device}; they must be on one device: {name}.to({str(device)!r})"
+            f"{name} is on {given.device}, query on {device}; they must be on one device: "
+            f"{name}.to({str(device)!r})"
         )
     return given
 
