@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from headwise.verbs.view.page_builder import build_page
 
 Floats = NDArray[np.float64]
 
@@ -101,6 +104,13 @@ def make(
         "caveats": CAVEATS,
     }  # fmt: skip
     return Made(header, blocks, weights)
+
+
+def saved(made: Made, folder: Path) -> Path:
+    """Write the page of `made` into `folder`."""
+    path = folder / "page.html"
+    path.write_text(build_page(made.header, made.blocks), encoding="utf-8")
+    return path
 
 
 def _layer(
