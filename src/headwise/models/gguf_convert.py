@@ -130,7 +130,6 @@ def _load_model(place: str) -> PreTrainedModel:
         output_loading_info=True,
         **_plain_weights(),
     )
-    model: PreTrainedModel
     model, loading = loaded
     if loading["missing_keys"]:
         missing = sorted(loading["missing_keys"])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import signal
 import subprocess
@@ -18,9 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from headwise.errors import HeadwiseError, ModelError, UnsupportedError
-from headwise.models.cache_folder import build_once
-
-_log = logging.getLogger(__name__)
+from headwise.models.cache_folder import Notify, build_once
 
 # Raise it whenever the converted folder would come out differently, so that older folders are not used.
 CONVERSION_FORMAT = 1
@@ -30,7 +27,7 @@ REFUSED = 3
 _KINDS: dict[str, type[HeadwiseError]] = {"ModelError": ModelError, "UnsupportedError": UnsupportedError}
 
 
-def gguf_folder(path: Path) -> Path:
+def gguf_folder(path: Path, *, notify: Notify) -> Path:
     """Return a model folder with the content of a GGUF file, converting it the first time.
 
     Raises:
@@ -44,7 +41,9 @@ def gguf_folder(path: Path) -> Path:
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror}") from error
     key = f"gguf-{digest[:32]}-{conversion_tag()}"
-    return build_once(key, lambda folder, scratch: convert(path, folder, scratch))
+    return build_once(
+        key, lambda folder, scratch: convert(path, folder, scratch, notify=notify), notify=notify
+    )
 
 
 def conversion_tag() -> str:
@@ -52,19 +51,20 @@ def conversion_tag() -> str:
     return f"c{CONVERSION_FORMAT}-transformers{version('transformers')}"
 
 
-def convert(path: Path, folder: Path, scratch: Path, *, seconds: float | None = None) -> None:
+def convert(path: Path, folder: Path, scratch: Path, *, notify: Notify, seconds: float | None = None) -> None:
     """Fill `folder` from a GGUF file, in a child process.
 
     Args:
         path: the GGUF file.
         folder: an empty folder for the model.
         scratch: a folder for what the child prints.
+        notify: told before the child starts.
         seconds: the longest time to wait; by default five minutes and more for files over some gigabytes.
 
     """
     size = path.stat().st_size
     allowed = time_allowed(size) if seconds is None else seconds
-    _log.warning("converting %s (%d MB) to plain weights (only this once)", path.name, size // 1_000_000)
+    notify(f"converting {path.name} ({size / 1e6:.1f} MB) to plain weights (only this once)")
     # -P: a file of the working directory must not stand in for a module.
     command = [sys.executable, "-P", "-m", "headwise.models.gguf_convert", str(path.absolute()), str(folder)]
     printed = scratch / "converter.log"

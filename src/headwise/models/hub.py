@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path, PurePosixPath
 
 import huggingface_hub
 
 from headwise.errors import ModelError
+from headwise.models.cache_folder import Notify
 from headwise.models.model_folder import INDEX, WEIGHTS
 from headwise.models.quiet import quiet_libraries
 from headwise.models.short_cause import short_cause
 from headwise.models.source import PICKLE_SUFFIXES
 
-_log = logging.getLogger(__name__)
-
 _ANSWER_SECONDS = 8
 _DESCRIBING = {".jinja", ".json", ".model", ".txt"}
 
 
-def hub_folder(repository: str, *, offline: bool) -> Path:
+def hub_folder(repository: str, *, offline: bool, notify: Notify) -> Path:
     """Return a folder with the config, tokenizer and `.safetensors` of a hub model.
 
     Args:
         repository: the hub id, `org/name`.
         offline: take what an earlier download left, and ask nobody.
+        notify: told before a download.
 
     Raises:
         ModelError: the hub does not answer, has no such model, or has only pickles of it.
@@ -33,7 +32,7 @@ def hub_folder(repository: str, *, offline: bool) -> Path:
     with quiet_libraries():
         if not offline:
             names, commit = _list_files(repository)
-            return _download(repository, names, commit)
+            return _download(repository, names, commit, notify)
         try:
             return Path(huggingface_hub.snapshot_download(repository, local_files_only=True))
         except Exception as error:
@@ -55,9 +54,9 @@ def _list_files(repository: str) -> tuple[list[str], str | None]:
     return [file.rfilename for file in found.siblings or []], found.sha
 
 
-def _download(repository: str, names: list[str], commit: str | None) -> Path:
+def _download(repository: str, names: list[str], commit: str | None, notify: Notify) -> Path:
     wanted = wanted_files(repository, names)
-    _log.warning("fetching %s from the hub (kept for the next time)", repository)
+    notify(f"fetching {repository} from the hub (kept for the next time)")
     try:
         return Path(huggingface_hub.snapshot_download(repository, revision=commit, allow_patterns=wanted))
     except Exception as error:

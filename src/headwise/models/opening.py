@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headwise.errors import ModelError
+from headwise.models.cache_folder import Notify
 from headwise.models.catalogue import CATALOGUE, catalogue_folder
 from headwise.models.gguf_folder import gguf_folder
 from headwise.models.hub import hub_folder
 from headwise.models.model_folder import load_folder
 from headwise.models.source import Source, SourceKind, find_source
+
+_log = logging.getLogger("headwise")
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class OpenedModel:
     source: SourceKind
 
 
-def open_model(source: str | Path, *, offline: bool = False) -> OpenedModel:
+def open_model(source: str | Path, *, offline: bool = False, notify: Notify | None = None) -> OpenedModel:
     """Open a model without ever running code that comes with it.
 
     A catalogue model is downloaded the first time; a GGUF file is converted the first time, in a child
@@ -46,6 +50,8 @@ def open_model(source: str | Path, *, offline: bool = False) -> OpenedModel:
         source: a name of the catalogue, a folder with config.json and `.safetensors`, a `.safetensors` or
             `.gguf` file, or a hub id `org/name`.
         offline: download nothing.
+        notify: called with one line before each step that takes long; by default the line is logged as a
+            warning, which Python prints on the standard error.
 
     Returns:
         The opened model.
@@ -62,7 +68,7 @@ def open_model(source: str | Path, *, offline: bool = False) -> OpenedModel:
 
     """
     found = find_source(source)
-    folder = _folder(found, offline=offline)
+    folder = _folder(found, offline=offline, notify=notify or _log.warning)
     model, tokenizer = load_folder(folder, weights=found.weights)
     if tokenizer is None and model.main_input_name == "input_ids":
         raise ModelError(
@@ -71,9 +77,9 @@ def open_model(source: str | Path, *, offline: bool = False) -> OpenedModel:
     return OpenedModel(found.name, model, tokenizer, folder, found.kind)
 
 
-def _folder(found: Source, *, offline: bool) -> Path:
+def _folder(found: Source, *, offline: bool, notify: Notify) -> Path:
     if found.kind == "catalogue":
-        return catalogue_folder(CATALOGUE[found.name], offline=offline)
+        return catalogue_folder(CATALOGUE[found.name], offline=offline, notify=notify)
     if found.path is None:
-        return hub_folder(found.name, offline=offline)
-    return gguf_folder(found.path) if found.kind == "gguf" else found.path
+        return hub_folder(found.name, offline=offline, notify=notify)
+    return gguf_folder(found.path, notify=notify) if found.kind == "gguf" else found.path

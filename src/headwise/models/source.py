@@ -57,7 +57,7 @@ def find_source(given: str | Path) -> Source:
     path = Path(name).expanduser()
     try:
         if path.is_dir():
-            return Source("folder", name, path)
+            return Source("folder", name, path.absolute())
         if path.exists():
             return _file(name, path)
     except OSError as error:
@@ -71,8 +71,8 @@ def refuse_pickle(path: Path) -> ModelError:
     """Return the error for a pickle checkpoint, saying how to get a file that is safe to open."""
     return ModelError(
         f"{path} is a pickle checkpoint: opening one can run any code, so headwise never does. Where you "
-        "trust it, convert it once to .safetensors: in Python, transformers.AutoModelForCausalLM (or the class the "
-        "model needs).from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)"
+        "trust it, convert it once to .safetensors: in Python, transformers.AutoModelForCausalLM (or the "
+        "class the model needs).from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)"
     )
 
 
@@ -87,7 +87,7 @@ def _file(name: str, path: Path) -> Source:
     with path.open("rb") as handle:
         start = handle.read(4)
     if suffix == ".gguf" or start == b"GGUF":
-        return Source("gguf", name, path)
+        return Source("gguf", name, path.absolute())
     raise ModelError(
         f"{name} is no model file: it is neither .safetensors nor .gguf; pass one of these, or a folder"
     )
