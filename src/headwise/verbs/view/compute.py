@@ -153,7 +153,8 @@ def _facts(opened: OpenedModel, attached: Mapping[int, AttachedLayer], outputs: 
 
 def _cache_elements_per_token(outputs: Any) -> int:
     """Return how many numbers the model's own cache keeps for one more token, read off the cache it made."""
-    cache = getattr(outputs, "past_key_values", None)
+    # The cache was called past_key_values, and still answers to it with a warning.
+    cache = outputs.get("cache" if "cache" in outputs else "past_key_values")
     tensors = [
         tensor
         for layer in getattr(cache, "layers", ())

@@ -42,7 +42,9 @@ def write_page(view: View, path: Path) -> Path:
         unfinished.replace(path)
     except OSError as error:
         unfinished.unlink(missing_ok=True)
-        raise ArgumentError(f"cannot write --out {path}: {error.strerror}; choose a file you may write") from error
+        raise ArgumentError(
+            f"cannot write --out {path}: {error.strerror}; choose a file you may write"
+        ) from error
     return path
 
 
@@ -66,7 +68,12 @@ def page_data(view: View) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
             for maps in view.layers
         ],
         "statistics": [
-            {"key": statistic.key, "label": statistic.label, "unit": statistic.unit, "definition": statistic.definition}
+            {
+                "key": statistic.key,
+                "label": statistic.label,
+                "unit": statistic.unit,
+                "definition": statistic.definition,
+            }
             for statistic in STATISTICS
         ],
         "heads": [head_to_json(head) for head in view.heads],
@@ -100,7 +107,8 @@ def _layer_blocks(maps: LayerMaps, *, tile: bool, rows: bool) -> dict[str, NDArr
     key_type = np.uint16 if maps.top_keys.size == 0 or maps.top_keys.max() < 2**16 else np.uint32
     blocks = {
         f"thumbnails/{maps.layer}": as_ink(maps.thumbnails),
-        f"top_keys/{maps.layer}": maps.top_keys.astype(key_type),
+        # A row that sees fewer keys than are kept has key -1 with weight 0 in the places left over.
+        f"top_keys/{maps.layer}": np.maximum(maps.top_keys, 0).astype(key_type),
         f"top_weights/{maps.layer}": as_ink(maps.top_weights),
     }
     if tile and maps.weights is not None:

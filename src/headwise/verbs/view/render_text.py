@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headwise.evidence import STATISTICS
+from headwise.evidence import STATISTICS, Statistic
 from headwise.models import Token
 from headwise.verbs.terminal import printable
 from headwise.verbs.view.result import HeadSummary, StandOut, View
@@ -38,17 +40,15 @@ def print_view(view: View, console: Console) -> None:
 
 def _facts(view: View) -> Text:
     facts = view.facts
-    cache = (
-        f"{facts.kv_bytes_per_token:,} bytes of KV cache per token (2-byte elements)"
-        if facts.kv_bytes_per_token
-        else "no KV cache"
-    )
+    direction = "causal" if facts.causal else "bidirectional"
+    kv_heads = f", {facts.num_kv_heads} KV heads" if facts.num_kv_heads != facts.num_heads else ""
+    cache = f"{facts.kv_bytes_per_token:,} bytes of KV cache per token in 16 bits"
     line = Text()
     line.append(printable(facts.name), style="bold")
     line.append(
-        f"  {facts.layers} layers x {facts.num_heads} heads ({facts.num_kv_heads} KV heads) of {facts.head_dim}, "
-        f"{cache}, {'causal' if facts.causal else 'bidirectional'}"
+        f"  {facts.layers} layers x {facts.num_heads} heads of {facts.head_dim}{kv_heads}, {direction}\n"
     )
+    line.append(cache if facts.kv_bytes_per_token else "no KV cache")
     return line
 
 
@@ -66,38 +66,37 @@ def _token_line(tokens: tuple[Token, ...]) -> Text:
 
 
 def _next_tokens(view: View) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), title="Likeliest next tokens", title_justify="left")
+    table = _titled("Likeliest next tokens")
     for heading, justify in (("token", "left"), ("probability", "right"), ("", "left")):
         table.add_column(heading, justify=justify)
     for following in view.next_tokens:
         bar = "█" * round(following.probability * BAR_CELLS)
         table.add_row(
-            printable(following.token).replace(" ", "·"), f"{following.probability:.3f}", Text(bar, style="blue")
+            printable(following.token).replace(" ", "·"),
+            f"{following.probability:.3f}",
+            Text(bar, style="blue"),
         )
     return table
 
 
 def _stand_out_table(found: tuple[StandOut, ...], num_heads: int) -> Table:
-    table = Table(
-        box=None, padding=(0, 2, 0, 0), title=f"Heads that stand out, of {num_heads}", title_justify="left"
-    )
-    table.add_column("stands out by")
+    """Return one row for each head that stands out, with every measure that makes it so, then the medians."""
+    table = _titled(f"Heads that stand out, of {num_heads}, as layer.head")
+    table.add_column("stands out by", no_wrap=True)
     _add_head_columns(table)
-    for stand_out in found:
-        measure = f"{'highest' if stand_out.highest else 'lowest'} {stand_out.statistic.label}"
-        row = [Text(measure), *_head_cells(stand_out.summary)]
-        column = 3 + STATISTICS.index(stand_out.statistic)
-        row[column] = Text(row[column].plain, style="bold")
-        table.add_row(*row)
-    medians = dict.fromkeys((stand_out.statistic.name for stand_out in found), 0.0)
-    medians |= {stand_out.statistic.name: stand_out.median for stand_out in found}
+    medians = {stand_out.statistic.name: stand_out.median for stand_out in found}
+    for summary in dict.fromkeys(stand_out.summary for stand_out in found):
+        measures = [stand_out for stand_out in found if stand_out.summary == summary]
+        names = (f"{'highest' if each.highest else 'lowest'} {each.statistic.label}" for each in measures)
+        cells = _head_cells(summary, bold=[each.statistic for each in measures])
+        table.add_row(Text("\n".join(names)), *cells)
     cells = [Text(_three_digits(medians.get(statistic.name)), style="dim") for statistic in STATISTICS]
     table.add_row(Text("median of all heads", style="dim"), "", "", *cells)
     return table
 
 
 def _layer_table(view: View, layer: int) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), title=f"Layer {layer}", title_justify="left")
+    table = _titled(f"Layer {layer}, as layer.head")
     _add_head_columns(table)
     for summary in view.heads_of(layer):
         table.add_row(*_head_cells(summary))
@@ -105,18 +104,29 @@ def _layer_table(view: View, layer: int) -> Table:
 
 
 def _add_head_columns(table: Table) -> None:
-    table.add_column("layer.head", justify="right")
+    table.add_column("head", justify="right")
     table.add_column("KV", justify="right")
     for statistic in STATISTICS:
         table.add_column(statistic.label, justify="right")
 
 
-def _head_cells(summary: HeadSummary) -> list[Text]:
-    numbers = [Text(_three_digits(getattr(summary, statistic.name))) for statistic in STATISTICS]
+def _titled(title: str) -> Table:
+    return Table(
+        box=None, padding=(0, 1, 0, 0), pad_edge=False, title=title, title_justify="left", title_style="bold"
+    )
+
+
+def _head_cells(summary: HeadSummary, *, bold: Collection[Statistic] = ()) -> list[Text]:
+    numbers = [
+        Text(_three_digits(getattr(summary, statistic.name)), style="bold" if statistic in bold else "")
+        for statistic in STATISTICS
+    ]
     return [Text(f"{summary.layer}.{summary.head}"), Text(str(summary.kv_head)), *numbers]
 
 
 def _three_digits(value: float | None) -> str:
+    """Return `value` with three significant digits, or three decimals below 1."""
     if value is None:
         return "-"
-    return f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value >= 1 else f"{value:.3f}"
+    decimals = 0 if value >= 100 else 1 if value >= 10 else 2 if value >= 1 else 3
+    return f"{value:.{decimals}f}"
