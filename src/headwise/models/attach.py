@@ -1,0 +1,275 @@
+"""`attach`: see, and switch off, every attention head of a transformers model while it runs as it always does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from headwise.errors import ArgumentError, UnsupportedError
+from headwise.evidence import Collect
+from headwise.models import ablation, discover, interface, switch
+from headwise.models import probe as probing
+from headwise.models.ablation import How
+from headwise.models.addressing import EvidenceByLayer, LayerKey, find_heads, find_layer
+from headwise.models.discover import AttachedLayer, Trace, Unseen
+from headwise.models.recording import LayerOutput, Recorder
+from headwise.models.takeover import take_over
+
+
+def attach(
+    model: PreTrainedModel,
+    *,
+    collect: Collect | Mapping[LayerKey, Collect] | None = None,
+    probe: Mapping[str, Any] | None = None,
+) -> Attachment:
+    """Route every attention layer of `model` through headwise, after proving that its numbers stay the same.
+
+    The model keeps its own code; only the attention call inside each layer is answered by `headwise.attention`,
+    or by `headwise.observe` where evidence is collected. A small padded batch, the probe, is run under the
+    model's `eager` attention and under ours: every attention layer must have called us, and the outputs must be
+    equal at all tokens that are no padding.
+
+    Args:
+        model: a transformers model whose family uses the attention interface.
+        collect: what to record in every layer, or in some layers by number or module path; None records
+            nothing. `Attachment.collect` can be set at any time.
+        probe: inputs of the model for the proof, as keywords of its forward; by default made from its config.
+
+    Returns:
+        The attachment, also a context manager; `detach()` or the end of the `with` restores the model.
+
+    Raises:
+        ArgumentError: not a transformers model, already attached, or the probe does not run.
+        UnsupportedError: the family bypasses the interface, or asks for what headwise does not implement.
+        MismatchError: the outputs differ from those of `eager`.
+
+    Example:
+        >>> from transformers import LlamaConfig, LlamaForCausalLM
+        >>> config = LlamaConfig(vocab_size=97, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        ...                      num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64)
+        >>> model = LlamaForCausalLM(config).eval()
+        >>> with attach(model, collect=Collect()) as heads:
+        ...     heads.ablate(layer=1, head=3)
+        ...     logits = model(torch.tensor([[5, 7, 11]])).logits
+        ...     heads.evidence[1].entropy.shape
+        torch.Size([1, 4, 3])
+
+    """
+    return Attachment(model, collect=collect, probe=probe)
+
+
+class Attachment:
+    """The attention heads of one model, while it is attached. Made by `attach`.
+
+    A layer is addressed by its number. Where several layers share one, as in an encoder-decoder, the number is
+    refused, and the module path (`AttachedLayer.name`) or the layer itself is used.
+    """
+
+    layers: tuple[AttachedLayer, ...]
+    """The attention layers, in the order in which they ran on the probe."""
+
+    unseen: tuple[Unseen, ...]
+    """Modules that mix tokens, or may, and are not recorded: linear attention, pooling heads, and layers that
+    the probe did not reach, which refuse to run."""
+
+    max_logit_difference: float
+    """The largest difference from `eager` on the probe, over all outputs, padding left out."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *,
+        collect: Collect | Mapping[LayerKey, Collect] | None,
+        probe: Mapping[str, Any] | None,
+    ) -> None:
+        _refuse_unsuited(model, probe)
+        self._model = model
+        self._recorder = Recorder(model)
+        self._release = take_over(self, model, self._recorder)
+        try:
+            self._prove(probe)
+            self.collect = collect
+        except BaseException:
+            self.detach()
+            raise
+
+    @property
+    def evidence(self) -> EvidenceByLayer:
+        """What the latest forward of the model in this thread recorded; under `generate`, the latest step."""
+        return EvidenceByLayer(self.layers, self._recorder.evidence)
+
+    @property
+    def collect(self) -> Mapping[AttachedLayer, Collect]:
+        """What is recorded, by layer; set it to one `Collect` for all layers, to some by layer, or to None."""
+        return dict(self._recorder.collect)
+
+    @collect.setter
+    def collect(self, wanted: Collect | Mapping[LayerKey, Collect] | None) -> None:
+        by_layer: Mapping[LayerKey, Any] | Any = {} if wanted is None else wanted
+        if isinstance(wanted, Collect):
+            by_layer = dict.fromkeys(self.layers, wanted)
+        if not isinstance(by_layer, Mapping) or not all(
+            isinstance(each, Collect) for each in by_layer.values()
+        ):
+            raise ArgumentError(
+                f"collect={wanted!r} is neither a Collect, nor a mapping from layers to Collect, nor None; "
+                "pass collect=Collect()"
+            )
+        self._recorder.collect = {find_layer(self.layers, key): each for key, each in by_layer.items()}
+
+    def ablate(
+        self,
+        *,
+        layer: LayerKey,
+        head: int | None = None,
+        kv_head: int | None = None,
+        how: How = "zero",
+        baseline: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Switch a head off: in every later forward its output is replaced, before the output projection.
+
+        To ablate a query head and to ablate a KV head are different questions: `kv_head` switches off all query
+        heads that read it, `head` one of them. Several heads and layers may be off at once.
+
+        Args:
+            layer: the layer's number or module path.
+            head: the query head.
+            kv_head: the KV head, instead of `head`.
+            how: `"zero"`; `"mean"`, the head's mean output over the tokens of `baseline` that are no padding; or
+                `"resample"`, its output at the same place of the text `baseline`, padding not counted and the
+                cache counted.
+            baseline: inputs of the model (keywords of its forward) for `"mean"` and `"resample"`; for `"mean"`
+                also a list of them. They are run once, here, with every head on.
+
+        Raises:
+            ArgumentError: no such layer or head, a baseline that is missing, useless or (when run) too short.
+            UnsupportedError: `"resample"` in an encoder-decoder.
+
+        Example:
+            >>> heads.ablate(layer=3, head=5)  # doctest: +SKIP
+            >>> heads.ablate(layer=3, kv_head=1, how="mean", baseline=tokens)  # doctest: +SKIP
+
+        """
+        self._refuse_detached()
+        place = find_layer(self.layers, layer)
+        off = find_heads(place, head, kv_head)
+        self._refuse_unsuited_baseline(how, baseline)
+        if baseline is None:
+            self._recorder.ablations.put(place, dict.fromkeys(off, ablation.Zero()))
+            return
+        texts = [baseline] if isinstance(baseline, Mapping) else list(baseline)
+        outputs = [each for text in texts for each in self._outputs_on(text, place)]
+        make = ablation.mean_of if how == "mean" else ablation.table_of
+        self._recorder.ablations.put(place, {each: make(outputs, each) for each in off})
+
+    def restore(
+        self, *, layer: LayerKey | None = None, head: int | None = None, kv_head: int | None = None
+    ) -> None:
+        """Switch one head, or with no arguments all of them, on again.
+
+        Raises:
+            ArgumentError: no such layer or head, or it is not ablated.
+
+        Example:
+            >>> heads.restore(layer=3, head=5)  # doctest: +SKIP
+            >>> heads.restore()  # doctest: +SKIP
+
+        """
+        if layer is not None:
+            place = find_layer(self.layers, layer)
+            self._recorder.ablations.take(place, find_heads(place, head, kv_head))
+        elif head is None and kv_head is None:
+            self._recorder.ablations.clear()
+        else:
+            raise ArgumentError(
+                f"restore got head={head}, kv_head={kv_head} and no layer; name the layer too"
+            )
+
+    def detach(self) -> None:
+        """Put the model back as it was found; the evidence of the latest forward stays readable."""
+        self._release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.detach()
+
+    def _prove(self, given: Mapping[str, Any] | None) -> None:
+        """Run the probe under eager and under ours, compare, and find the layers."""
+        model, family = self._model, type(self._model).__name__
+        switch.switch(model, interface.NAME)
+        with probing.in_eval_mode(model):
+            switch.switch(model, "eager")
+            inputs, reference = probing.reference_outputs(model, given)
+            switch.switch(model, interface.NAME)
+            trace = Trace(model)
+            with self._recorder.tracing(trace):
+                outputs = probing.run(model, inputs)
+        self.layers, self.unseen = discover.survey(family, trace)
+        self.max_logit_difference = probing.largest_difference(family, inputs, reference, outputs)
+        for layer in self.layers:
+            self._recorder.seat(trace.modules[layer.name], layer)
+
+    def _outputs_on(self, text: Mapping[str, Any], layer: AttachedLayer) -> list[tuple[Tensor, Tensor]]:
+        """Return the head outputs of one layer on a text, and which rows are no padding."""
+        if not isinstance(text, Mapping):
+            raise ArgumentError(
+                f"baseline holds a {type(text).__name__}; give inputs of the model by keyword, "
+                'such as tokenizer(text, return_tensors="pt")'
+            )
+        with self._recorder.capturing(layer) as found, probing.in_eval_mode(self._model):
+            probing.run(self._model, text)
+        return [(output, _real_rows(text, layer, (output, call))) for output, call in found]
+
+    def _refuse_unsuited_baseline(self, how: str, baseline: object) -> None:
+        if how not in ablation.HOWS:
+            raise ArgumentError(f"how={how!r} is unknown; allowed are {', '.join(map(repr, ablation.HOWS))}")
+        if (baseline is None) != (how == "zero"):
+            needed = "takes no baseline" if how == "zero" else "needs baseline=, inputs of the model"
+            raise ArgumentError(f"how={how!r} {needed}; baseline is a {type(baseline).__name__}")
+        if how == "resample" and self._model.config.is_encoder_decoder:
+            raise UnsupportedError(
+                f'how="resample" in {type(self._model).__name__}: an encoder-decoder reads two texts, so "the same '
+                'place" has no one meaning; use how="mean" or "zero"'
+            )
+
+    def _refuse_detached(self) -> None:
+        if not self._release.alive:
+            raise ArgumentError(
+                f"{type(self._model).__name__} is detached; attach it again to ablate its heads"
+            )
+
+
+def _real_rows(text: Mapping[str, Any], layer: AttachedLayer, found: LayerOutput) -> Tensor:
+    """Return which rows of a layer's output are no padding, boolean `[batch, seq_len]`."""
+    output, call = found
+    real = text.get("decoder_attention_mask") if layer.kind == "cross" else call.real_rows()
+    if real is None:
+        return torch.ones(output.shape[0], output.shape[2], dtype=torch.bool, device=output.device)
+    return real.to(output.device, torch.bool).expand(output.shape[0], -1)
+
+
+def _refuse_unsuited(model: object, probe: object) -> None:
+    if not isinstance(model, PreTrainedModel):
+        raise ArgumentError(
+            f"model is a {type(model).__name__}; attach takes a transformers PreTrainedModel (of a wrapper such as "
+            "torch.compile or PEFT, the model inside it)"
+        )
+    if probe is not None and not isinstance(probe, Mapping):
+        raise ArgumentError(
+            f"probe is a {type(probe).__name__}; give inputs of the model by keyword, "
+            'such as tokenizer(text, return_tensors="pt")'
+        )
+    if any(parameter.is_meta for parameter in model.parameters()):
+        raise UnsupportedError(
+            f"{type(model).__name__} has parameters on the meta device, which hold no numbers (an empty or offloaded "
+            "model); load it into memory first"
+        )

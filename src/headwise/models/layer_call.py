@@ -1,0 +1,81 @@
+"""One call of an attention layer in headwise's terms, and what is asked of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from headwise import masks, ops
+from headwise.evidence import Collect, Evidence
+
+
+@dataclass(frozen=True)
+class LayerCall:
+    """One call of an attention layer, in headwise's terms.
+
+    - query `[batch, num_heads, seq_len, head_dim]`, key `[batch, num_kv_heads, kv_len, head_dim]`,
+      value `[batch, num_kv_heads, kv_len, value_head_dim]`
+    - mask: boolean `[batch or 1, num_heads or 1, seq_len or 1, kv_len]`, a mask object, or None
+    - bias: float of the same form, finite, or None
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Tensor | masks.Mask | None
+    bias: Tensor | None
+    scale: float | None
+    softcap: float | None
+    sinks: Tensor | None
+    dropout: float
+
+    def attend(self, head_gates: Tensor | None) -> Tensor:
+        """Return the output of every head, `[batch, num_heads, seq_len, value_head_dim]`."""
+        return ops.attention(
+            self.query, self.key, self.value, dropout=self.dropout, **self._terms(head_gates)
+        )
+
+    def observe(self, head_gates: Tensor | None, collect: Collect) -> tuple[Tensor, Evidence[Tensor]]:
+        """Return the output of every head, and the evidence, which is of the weights before dropout."""
+        call = self._without_empty_cache()
+        seen = ops.observe(call.query, call.key, call.value, collect=collect, **call._terms(head_gates))
+        return (self.attend(head_gates) if self.dropout else seen.output), seen.evidence
+
+    def real_rows(self) -> Tensor | None:
+        """Return which rows are no padding, `[batch or 1, seq_len]`, in a layer that attends to its own rows.
+
+        A padding token is one that no row sees. None means that nothing is known to be padding.
+        """
+        if not isinstance(self.mask, Tensor) or self.query.shape[2] != self.key.shape[2]:
+            return None
+        return self.mask.any(dim=1).any(dim=1)
+
+    def _terms(self, head_gates: Tensor | None) -> dict[str, Any]:
+        return {
+            "mask": self.mask,
+            "bias": self.bias,
+            "scale": self.scale,
+            "softcap": self.softcap,
+            "sinks": self.sinks,
+            "head_gates": head_gates,
+        }
+
+    def _without_empty_cache(self) -> LayerCall:
+        """Return the call without the places of a static cache that are still empty.
+
+        Evidence counts positions back from the last key, which must be the last one written.
+        """
+        seq_len, kv_len = self.query.shape[2], self.key.shape[2]
+        if not isinstance(self.mask, Tensor) or kv_len <= seq_len or self.mask.shape[3] != kv_len:
+            return self
+        seen = self.mask.flatten(0, 2).any(dim=0).nonzero()
+        stop = max(seq_len, int(seen.max()) + 1) if len(seen) else kv_len
+        return replace(
+            self,
+            key=self.key[:, :, :stop],
+            value=self.value[:, :, :stop],
+            mask=self.mask[..., :stop],
+            bias=None if self.bias is None else self.bias[..., :stop],
+        )
