@@ -93,7 +93,7 @@ def attention(
             scores = scale * (key[b, kv_head, seen] @ query[b, h, i])
             if softcap is not None:
                 scores = softcap * np.tanh(scores / softcap)
-            # A number taken off a whole row changes no weight, and scores keep their digits beside huge biases.
+            # A number taken off a whole row changes no weight, so scores keep their digits beside any bias.
             raised = max(added[b, h, i, seen].max(), sink_of[h])
             scores = scores + (added[b, h, i, seen] - raised)
             total = _logsumexp(np.append(scores, sink_of[h] - raised))
