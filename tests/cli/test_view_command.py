@@ -1,0 +1,177 @@
+import io
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from headwise.cli import main
+from headwise.cli.view import DEFAULT_TEXT, checked_page_path, default_page, progress
+from headwise.errors import ArgumentError, ModelError
+
+
+@dataclass
+class Stand:
+    """Stands in for `headwise.verbs.view`, whose own tests use real models: what was it asked?"""
+
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    fails: Exception | None = None
+
+    def view(self, model: str, text: str, *, layer: int | None, notify: Callable[[str], None]) -> str:
+        notify("loading")
+        self.calls.append({"model": model, "text": text, "layer": layer})
+        if self.fails:
+            raise self.fails
+        return "the view"
+
+    def write_page(self, found: str, path: Path) -> Path:
+        path.write_text(f"page of {found}", encoding="utf-8")
+        return path
+
+    def to_json(self, found: str, *, page: Path | None) -> dict[str, Any]:
+        return {"found": found, "page": None if page is None else str(page)}
+
+    def print_view(self, found: str, console: Console) -> None:
+        console.print(f"table of {found} [bold]brackets[/bold]")
+
+
+@pytest.fixture
+def stand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Stand:
+    stand = Stand()
+    offered = {
+        "": ("view",),
+        ".render_page": ("write_page",),
+        ".render_json": ("to_json",),
+        ".render_text": ("print_view",),
+    }
+    for ending, names in offered.items():
+        module = ModuleType(f"headwise.verbs.view{ending}")
+        for name in names:
+            setattr(module, name, getattr(stand, name))
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.chdir(tmp_path)
+    return stand
+
+
+def test_without_arguments_the_small_model_reads_the_sample_sentence(
+    stand: Stand, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["view"]) == 0
+    assert stand.calls == [{"model": "smollm2-135m", "text": DEFAULT_TEXT, "layer": None}]
+    assert Path("headwise-smollm2-135m.html").read_text(encoding="utf-8") == "page of the view"
+    shown = capsys.readouterr()
+    assert shown.out == "table of the view [bold]brackets[/bold]\nPage: headwise-smollm2-135m.html\n"
+    assert shown.err == "loading\n"
+
+
+def test_arguments_reach_the_view(stand: Stand, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["view", "org/Some Model", "my text", "--layer", "7", "--out", "mine.html"]) == 0
+    assert stand.calls == [{"model": "org/Some Model", "text": "my text", "layer": 7}]
+    assert Path("mine.html").is_file()
+    assert capsys.readouterr().out.endswith("Page: mine.html\n")
+
+
+def test_json_alone_writes_no_page(stand: Stand, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["view", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"found": "the view", "page": None}
+    assert list(Path().iterdir()) == []
+
+
+def test_json_with_a_path_writes_the_page_and_names_it(
+    stand: Stand, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["view", "--json", "--out", "p.html"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"found": "the view", "page": "p.html"}
+    assert Path("p.html").is_file()
+
+
+def test_errors_of_the_view_leave_no_page(stand: Stand, capsys: pytest.CaptureFixture[str]) -> None:
+    stand.fails = ModelError("no such model")
+    assert main(["view", "nothing"]) == 2
+    assert capsys.readouterr() == ("", "loading\nerror: no such model\n")
+    assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize("layer", ["-1", "two", "1.5"])
+def test_a_layer_that_is_no_count_is_refused_before_the_model_is_loaded(
+    layer: str, stand: Stand, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["view", "--layer", layer]) == 2
+    assert "Invalid value for '--layer'" in capsys.readouterr().err
+    assert stand.calls == []
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ("folder", r"error: --out folder is a folder; name the file to write, such as folder/view.html"),
+        ("", r"error: --out . is a folder"),
+        (
+            "gone/page.html",
+            r"error: --out gone/page.html lies in a folder that does not exist; make gone first",
+        ),
+        ("file/page.html", r"error: --out file/page.html "),
+        ("pipe", r"error: --out pipe is not a regular file; name the file to write"),
+        ("n" * 300, r"cannot be looked at: File name too long; name another file"),
+    ],
+)
+def test_a_page_that_cannot_be_written_is_refused_before_the_model_is_loaded(
+    out: str, message: str, stand: Stand, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("folder").mkdir()
+    Path("file").touch()
+    os.mkfifo("pipe")
+    for options in ([], ["--json"]):
+        assert main(["view", "--out", out, *options]) == 2
+        shown = capsys.readouterr()
+        assert shown.out == ""
+        assert message in shown.err
+    assert stand.calls == []
+
+
+def test_a_folder_closed_to_writing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Not by its mode: the super-user may write anywhere.
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
+    with pytest.raises(ArgumentError, match=r"page\.html lies in a folder that you may not write to"):
+        checked_page_path(tmp_path / "page.html")
+
+
+def test_an_existing_page_may_be_replaced(tmp_path: Path) -> None:
+    (tmp_path / "page.html").touch()
+    assert checked_page_path(tmp_path / "page.html") == tmp_path / "page.html"
+
+
+@pytest.mark.parametrize(
+    ("model", "page"),
+    [
+        ("smollm2-135m", "headwise-smollm2-135m.html"),
+        ("org/Some-Model", "headwise-Some-Model.html"),
+        ("../../etc/", "headwise-etc.html"),
+        ("..", "headwise.html"),
+        ("/", "headwise.html"),
+        ("we\x1bird ; name", "headwise-we-ird-name.html"),
+        ("m" * 300, f"headwise-{'m' * 80}.html"),
+    ],
+)
+def test_the_page_is_named_after_the_model_in_the_current_folder(model: str, page: str) -> None:
+    assert default_page(model) == Path(page)
+
+
+def test_progress_in_a_terminal_is_a_spinner_on_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    with progress() as notify:
+        notify("step \x1b[2J[bold]")
+    shown = sys.stderr.getvalue()
+    assert "\x1b[2J" not in shown
+    assert shown.index("\x1b[?25l") < shown.index("\x1b[?25h")  # the cursor went away and came back
