@@ -101,10 +101,6 @@ def check(
         )
     if scale is not None and not (_is_number("scale", scale) and math.isfinite(scale)):
         raise ArgumentError(f"scale={scale} must be finite; leave it out for head_dim ** -0.5")
-    if not (_is_number("dropout", dropout) and 0 <= dropout < 1):
-        raise ArgumentError(
-            f"dropout={dropout} must be at least 0 and below 1: the share of weights set to 0"
-        )
     return Call(
         query=query,
         key=key,
@@ -114,8 +110,22 @@ def check(
         softcap=None if softcap is None else float(softcap),
         sinks=sinks,
         head_gates=head_gates,
-        dropout=float(dropout),
+        dropout=checked_dropout(dropout),
     )
+
+
+def checked_dropout(dropout: float) -> float:
+    """Return `dropout`, or refuse what is no share of the weights.
+
+    Raises:
+        ArgumentError: it is not a number of at least 0 and below 1.
+
+    """
+    if not (_is_number("dropout", dropout) and 0 <= dropout < 1):
+        raise ArgumentError(
+            f"dropout={dropout} must be at least 0 and below 1: the share of weights set to 0"
+        )
+    return float(dropout)
 
 
 def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
