@@ -1,7 +1,8 @@
 """headwise: see, test and trust every attention head.
 
-An exact multi-head attention operator (MHA, GQA, MQA), and a workbench for the heads of real models. The names
-below are loaded when first used, so that `import headwise` costs nothing and what needs no torch loads none.
+An exact multi-head attention operator (MHA, GQA, MQA), and a workbench for the heads of real models. The
+names below are loaded when first used, so that `import headwise` costs nothing and what needs no torch loads
+none.
 """
 
 from __future__ import annotations

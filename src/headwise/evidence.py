@@ -93,6 +93,7 @@ class Collect:
     Example:
         >>> Collect(map_size=64, top_k=8)
         Collect(weights=False, map_size=64, top_k=8)
+
     """
 
     weights: bool = False
@@ -114,8 +115,8 @@ class Evidence(Generic[Array]):
 
     The arrays are tensors of the calling framework. `[batch, num_heads, seq_len]` unless said:
 
-    - entropy, first_token, previous_token, self_token, mean_distance: see the module's definitions; NaN where a row
-      has no such number.
+    - entropy, first_token, previous_token, self_token, mean_distance: see the module's definitions; NaN where
+      a row has no such number.
     - sink: mass that a learned sink took, or None where the layer has no sink.
     - visible: `[batch, seq_len]` or `[batch, num_heads, seq_len]` boolean, whether the row sees any key.
     - weights: `[batch, num_heads, seq_len, kv_len]`, or None.

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from headwise.errors import ArgumentError, UnsupportedError
-from headwise.evidence import STATISTICS
 from headwise.verbs.view import View, view
 from headwise.verbs.view.render_json import to_json
 from headwise.verbs.view.render_page import as_ink, page_data
@@ -27,7 +26,7 @@ def encoder_view(minilm) -> View:
 
 
 def eager_weights(opened, ids: list[int]) -> list[np.ndarray]:
-    """The weights of every layer, `[num_heads, seq_len, seq_len]`, as the model's own eager attention gives them."""
+    """Each layer's weights, `[num_heads, seq_len, seq_len]`, as the model's own eager attention has them."""
     model = opened.model
     before = model.config._attn_implementation
     model.set_attn_implementation("eager")

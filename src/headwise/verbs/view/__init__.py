@@ -1,4 +1,4 @@
-"""`view`: what does every head of a model do on this text?
+"""`view` shows what every head of a model does on a text.
 
 `compute` runs the model and returns a frozen `View`; `render_text`, `render_json` and `render_page` show it.
 """

@@ -17,14 +17,14 @@ from headwise.verbs.view.render_json import head_to_json
 from headwise.verbs.view.result import Float32, LayerMaps, View
 
 TILE_BUDGET_BYTES = 12_000_000
-"""Full-resolution maps of all layers go into the page while they take no more than this before compression."""
+"""Full-resolution maps of all layers go into the page while they take no more than this, uncompressed."""
 ROW_BUDGET_BYTES = 12_000_000
 """The same for the exact statistics of every row."""
 
 CAVEATS = (
-    "Attention is not explanation: a large weight need not matter to the output, and other weights can give the same "
-    "prediction. What a head does is a hypothesis to test by ablation, and ablation is a lower bound, since later "
-    "layers make up for what is removed."
+    "Attention is not explanation: a large weight need not matter to the output, and other weights can give "
+    "the same prediction. What a head does is a hypothesis to test by ablation, and ablation is a lower bound, "
+    "since later layers make up for what is removed."
 )
 
 
