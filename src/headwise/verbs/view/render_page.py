@@ -23,8 +23,8 @@ ROW_BUDGET_BYTES = 12_000_000
 
 CAVEATS = (
     "Attention is not explanation: a large weight need not matter to the output, and other weights can give "
-    "the same prediction. What a head does is a hypothesis to test by ablation, and ablation is a lower bound, "
-    "since later layers make up for what is removed."
+    "the same prediction. What a head does is a hypothesis to test by ablation, and ablation is a lower "
+    "bound, since later layers make up for what is removed."
 )
 
 
