@@ -19,7 +19,7 @@ class MultiHeadAttention(nn.Module):
     """Project, attend with every head, concatenate the heads, and mix them.
 
     `MHA(X) = concat(head_1 .. head_h) W_O` with `head_i = softmax(scale * Q_i K_i^T) V_i`, where Q_i is a
-    slice of `q_proj(query)`, and K_i and V_i are the slices of `k_proj(key)` and `v_proj(value)` head i reads.
+    slice of `q_proj(query)`, and K_i and V_i are slices of `k_proj(key)` and `v_proj(value)`.
     The projections are submodules whose forward is called, so that hooks, adapters and quantisers see them.
 
     Weights start Xavier uniform (Glorot and Bengio 2010, equation 16), each projection on its own, and biases

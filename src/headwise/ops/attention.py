@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from headwise.ops import arguments, exact, fused, plain
+from headwise.ops import arguments, by_reference, fused, plain
 from headwise.ops.choice import Choice, Implementation, check_impl, choose_for
 from headwise.ops.results import AttentionResult
 
@@ -78,7 +78,7 @@ def attention(
     )
     choice = choose_for(call, impl=impl, need_logsumexp=False)
     if choice.path == "reference":
-        return exact.attend(call, mask, bias).output
+        return by_reference.attend(call, mask, bias).output
     return fused.attend(call) if choice.path == "fused" else plain.attend(call).output
 
 
@@ -130,7 +130,7 @@ def attention_with_logsumexp(
         dropout=dropout,
     )
     choice = choose_for(call, impl=impl, need_logsumexp=True)
-    return exact.attend(call, mask, bias) if choice.path == "reference" else plain.attend(call)
+    return by_reference.attend(call, mask, bias) if choice.path == "reference" else plain.attend(call)
 
 
 def choose(
