@@ -13,3 +13,10 @@ def smollm2() -> OpenedModel:
 @pytest.fixture(scope="session")
 def minilm() -> OpenedModel:
     return open_model("minilm-l6")
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty cache folder of the test's own."""
+    monkeypatch.setenv("HEADWISE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"

@@ -18,6 +18,7 @@ from headwise.errors import ModelError
 from headwise.models.short_cause import short_cause
 
 MAX_JSON_BYTES = 25_000_000
+MAX_LAYERS = 10_000
 
 # Machinery of transformers that a config must not reach: which files, kernels, fusions or devices are used.
 _DROPPED = {
@@ -75,6 +76,9 @@ def read_config(folder: Path) -> PreTrainedConfig:
         config = CONFIG_MAPPING[model_type].from_dict(content)
     except Exception as error:
         raise ModelError(f"{path} is no config that transformers accepts: {short_cause(error)}") from error
+    layers = getattr(config.get_text_config(), "num_hidden_layers", 0)
+    if isinstance(layers, int) and layers > MAX_LAYERS:
+        raise ModelError(f"{path} describes {layers} layers, and at most {MAX_LAYERS} are built")
     return config
 
 

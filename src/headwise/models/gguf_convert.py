@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from headwise.errors import HeadwiseError, ModelError, UnsupportedError
 from headwise.models.gguf_folder import REFUSED, time_allowed
 from headwise.models.gguf_header import GgufHeader, read_gguf_header
+from headwise.models.short_cause import short_cause
 
 # transformers and torch are imported inside functions, after the header has been found sound: they take two
 # seconds and a gigabyte of address space.
@@ -46,15 +47,9 @@ def main(arguments: list[str]) -> int:
         _convert(source, folder, header)
     except HeadwiseError as error:
         refused = error
-    except MemoryError:
-        refused = ModelError(
-            f"{source}: reading it took more memory than its size justifies; it may be hostile"
-        )
     except Exception as error:
-        first_line = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
-        if "allocate memory" in str(error):
-            first_line = "it takes more memory than its size justifies"
-        refused = ModelError(f"{source} cannot be converted: {first_line}")
+        # Whatever the reader trips over is the file's fault, and is told shortly.
+        refused = ModelError(f"{source} cannot be converted: {short_cause(error)}")
     else:
         return 0
     json.dump({"kind": type(refused).__name__, "message": str(refused)}, answer)
@@ -80,7 +75,11 @@ def _limit_memory(more: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + more, hard))
 
 
-def _check_machine(source: Path, header: GgufHeader) -> None:
+def _check_size(source: Path, header: GgufHeader) -> None:
+    """Refuse a file that describes more than it holds, or more than this machine can hold."""
+    layers = header.values.get(f"{header.architecture}.block_count", 0)
+    if not isinstance(layers, int) or layers > len(header.tensors):
+        raise ModelError(f"{source} says it has {layers!r} layers, and holds {len(header.tensors)} tensors")
     needed = 8 * header.num_elements
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > there:
@@ -91,7 +90,7 @@ def _check_machine(source: Path, header: GgufHeader) -> None:
 
 
 def _convert(source: Path, folder: Path, header: GgufHeader) -> None:
-    _check_machine(source, header)
+    _check_size(source, header)
     _check_tokenizer(source, header)
     _, seconds = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
@@ -108,13 +107,13 @@ def _convert(source: Path, folder: Path, header: GgufHeader) -> None:
         # A folder of its own: nothing that lies beside the user's file is looked at.
         Path(place, "model.gguf").symlink_to(source)
         tokenizer = _load_tokenizer(place, header)
-        model = _load_model(place)
+        model = _load_model(place, source)
     tokenizer.save_pretrained(folder)
     model.save_pretrained(folder)
-    _prove(folder, model, tokenizer)
+    _prove(source, folder, model, tokenizer)
 
 
-def _load_model(place: str) -> PreTrainedModel:
+def _load_model(place: str, source: Path) -> PreTrainedModel:
     import torch  # noqa: PLC0415 - see the top
     from transformers import AutoConfig  # noqa: PLC0415
 
@@ -133,7 +132,9 @@ def _load_model(place: str) -> PreTrainedModel:
     model, loading = loaded
     if loading["missing_keys"]:
         missing = sorted(loading["missing_keys"])
-        raise ModelError(f"the file lacks {len(missing)} of the model's weights, the first is {missing[0]}")
+        raise ModelError(
+            f"{source} lacks {len(missing)} of the model's weights, first {missing[0]}; get a whole file"
+        )
     # transformers marks the model as still packed, and refuses to save it; by now its weights are plain.
     model.hf_quantizer = None
     if hasattr(model.config, "quantization_config"):
@@ -141,7 +142,7 @@ def _load_model(place: str) -> PreTrainedModel:
     packed = [name for name, weight in model.named_parameters() if weight.dtype != torch.float32]
     if packed:
         raise UnsupportedError(
-            f"transformers keeps {packed[0]} packed; open the model as a folder of safetensors"
+            f"{source}: transformers keeps {packed[0]} packed; open the model as a folder of safetensors"
         )
     return model
 
@@ -191,7 +192,7 @@ def _load_tokenizer(place: str, header: GgufHeader) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def _prove(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+def _prove(source: Path, folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
     """Open the folder as the parent will, and hold tokens and outputs against what was read from the file."""
     import torch  # noqa: PLC0415 - see the top
 
@@ -201,11 +202,13 @@ def _prove(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerB
     text = "In 2023,  34 cafés\n\tsold “naïve” 猫🙂 to x_1=[7];"
     tokens = tokenizer(text)["input_ids"]
     if reloaded is None or reloaded(text)["input_ids"] != tokens:
-        raise ModelError("the converted tokenizer gives other tokens than the one read from the file")
+        raise ModelError(
+            f"{source}: the converted tokenizer gives other tokens than the one read from the file"
+        )
     ids = torch.tensor([tokens])
     inputs = {"input_ids": ids, **({"decoder_input_ids": ids} if model.config.is_encoder_decoder else {})}
     if not torch.equal(model(**inputs)[0], again(**inputs)[0]):
-        raise ModelError("the converted model gives other outputs than the one read from the file")
+        raise ModelError(f"{source}: the converted model gives other outputs than the one read from the file")
 
 
 if __name__ == "__main__":

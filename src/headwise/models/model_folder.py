@@ -27,6 +27,9 @@ from headwise.models.safetensors_header import check_safetensors
 from headwise.models.short_cause import short_cause
 from headwise.models.source import PICKLE_SUFFIXES, refuse_pickle
 
+# A pooler, or an embedding that the file holds once and the model twice, is no cause for alarm.
+_SMALL = 10_000_000
+
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 _TOKENIZER_FILES = {
     "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt", "spiece.model",
@@ -61,8 +64,6 @@ def load_folder(
             return _load_model(folder, files, config), _load_tokenizer(folder, config)
     except (HeadwiseError, KeyboardInterrupt):
         raise
-    except MemoryError as error:
-        raise ModelError(f"{folder}: there is not enough memory to open it; use a smaller model") from error
     except BaseException as error:
         # The tokenizers library panics with an error that derives from BaseException.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
@@ -143,8 +144,10 @@ def _load_model(folder: Path, files: list[Path], config: PreTrainedConfig) -> Pr
     state: dict[str, torch.Tensor] = {}
     for file in files:
         state |= safetensors.torch.load_file(file)
+    model_class = choose_model_class(config)
+    _check_size(folder, model_class, config, sum(weight.numel() for weight in state.values()))
     # With output_loading_info it returns two values, which its annotation does not say.
-    loaded: Any = choose_model_class(config).from_pretrained(
+    loaded: Any = model_class.from_pretrained(
         None, config=config, state_dict=state, dtype=torch.float32, output_loading_info=True
     )
     model: PreTrainedModel
@@ -161,6 +164,23 @@ def _load_model(folder: Path, files: list[Path], config: PreTrainedConfig) -> Pr
     if model.can_generate() and (folder / "generation_config.json").is_file():
         model.generation_config = GenerationConfig.from_dict(read_json(folder / "generation_config.json"))
     return model.eval()
+
+
+def _check_size(
+    folder: Path, model_class: type[PreTrainedModel], config: PreTrainedConfig, held: int
+) -> None:
+    """Refuse a config of far more weights than there are, before memory is taken for the missing ones."""
+    try:
+        with torch.device("meta"):
+            described = sum(weight.numel() for weight in model_class(config).parameters())
+    except Exception:
+        # A few models cannot be built without memory this way; from_pretrained, which can, is left to judge.
+        return
+    if described > 2 * held + _SMALL:
+        raise ModelError(
+            f"the config of {folder} describes {described} weights and the .safetensors hold {held}; "
+            "take weights and config from the same place"
+        )
 
 
 def _load_tokenizer(folder: Path, config: PreTrainedConfig) -> PreTrainedTokenizerBase | None:
