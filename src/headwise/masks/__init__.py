@@ -13,11 +13,11 @@ keys, which is what a KV cache needs. With `align="upper_left"` query i stands a
     1 1 1 1 1              1 1 0 0 0
 
 The rooms: `mask` (what a mask is, `Dense`, `&`), `structured` (the kinds that are intervals), `shapes` (how a
-tensor's axes are read), `resolve` (a mask on given sizes).
+tensor's axes are read), `resolving` (a mask on given sizes).
 """
 
 from headwise.masks.mask import Dense, Intersection, Mask, as_mask
-from headwise.masks.resolve import ResolvedMask, resolve
+from headwise.masks.resolving import ResolvedMask, resolve
 from headwise.masks.shapes import Axes, Sizes, broadcast_shape
 from headwise.masks.structured import (
     Align,
