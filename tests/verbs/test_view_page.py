@@ -20,6 +20,7 @@ HOSTILE = [
     "\u202eevil",
     "\x00",
     "\u200b\ufeff",
+    "<img src=x>",
 ]
 SHOWN = [
     "</script><img src=x onerror=alert(1)>",
@@ -29,6 +30,7 @@ SHOWN = [
     "⟨U+202E⟩evil",
     "⟨U+0000⟩",
     "⟨U+200B⟩⟨U+FEFF⟩",
+    "<img src=x>",
 ]
 PAPER_LIGHT = (252, 251, 249)
 
@@ -52,7 +54,8 @@ def test_hostile_tokens_are_shown_as_text_and_run_nothing(browser: Browser, tmp_
     assert browser.texts("#tokens .token") == SHOWN
     assert browser.text("#model-name") == HOSTILE[0]
     assert browser.run("return window.ran") == []
-    assert browser.run("return document.querySelectorAll('img, body script:not([type]) ~ *').length") == 0
+    assert browser.texts("#profile .piece")[-1] == "<img src=x>"
+    assert browser.run("return document.querySelectorAll('img').length") == 0
     assert browser.complaints() == []
     assert browser.requested() == [path.as_uri()]
 
@@ -185,3 +188,25 @@ def test_nothing_moves_by_itself(browser: Browser, page: Path) -> None:
             return !still || style.scrollBehavior === 'smooth';
         }).length""")
     assert moving == 0
+
+
+def test_a_browser_that_cannot_unpack_the_maps_is_told_so(browser: Browser, page: Path) -> None:
+    gone = browser.command(
+        "Page.addScriptToEvaluateOnNewDocument", source="delete window.DecompressionStream"
+    )
+    try:
+        browser.driver.get("about:blank")
+        browser.driver.get(page.as_uri())
+        assert "cannot unpack the maps" in browser.text("#facts")
+    finally:
+        browser.command("Page.removeScriptToEvaluateOnNewDocument", **gone)
+
+
+def test_moving_over_the_text_moves_nothing_else(browser: Browser, page: Path) -> None:
+    for width in (1440, 390):
+        browser.open(page, fragment="#layer=4&head=7&first=out", width=width)
+        before = [browser.box(part) for part in ("#benches", "#statistics", "#arcs", "#caveats")]
+        for token in (0, 4, 9):
+            browser.point_at(f'[data-token="{token}"]')
+            after = [browser.box(part) for part in ("#benches", "#statistics", "#arcs", "#caveats")]
+            assert after == before

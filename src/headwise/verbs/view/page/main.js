@@ -152,5 +152,6 @@
     }).observe(byId("benches"));
   }
 
-  start();
+  if ("DecompressionStream" in window) start();
+  else byId("facts").textContent = "This browser cannot unpack the maps: it has no DecompressionStream. Browsers since 2023 have it.";
 })();

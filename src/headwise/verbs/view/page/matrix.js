@@ -26,7 +26,7 @@ const Matrix = (function () {
     };
     // Rows are named where their lines are far enough apart; the columns then need their own answer.
     const sinkRoom = hasSink ? 20 + SINK_GAP : 0;
-    let left = Math.max(labelled, 72);
+    let left = Math.max(labelled, 76);
     let columns = Axis.fit(room(left, 0, sinkRoom) / count);
     let right = columns.angle === 45 ? Math.ceil(Axis.measured()[count - 1] * 0.72) : 0;
     let size = room(left, right, sinkRoom);
@@ -64,8 +64,8 @@ const Matrix = (function () {
     }
     if (sink) parts.push(Axis.turned("sink", left - SINK_GAP - sink / 2, top, columns.angle ?? 0, false));
     parts.push(
-      Axis.make("text", { x: edge, y: top - 22, "text-anchor": "end", class: "title" }, "keys →"),
-      Axis.make("text", { x: edge, y: top - 6, "text-anchor": "end", class: "title" }, "queries ↓"),
+      Axis.make("text", { x: edge - 8, y: top - 22, "text-anchor": "end", class: "title" }, "keys →"),
+      Axis.make("text", { x: edge - 8, y: top - 6, "text-anchor": "end", class: "title" }, "queries ↓"),
     );
     svg.replaceChildren(...parts);
   }

@@ -4,6 +4,7 @@ const Readings = (function () {
   const profile = document.getElementById("profile");
   const profileHeading = document.getElementById("profile-heading");
   const body = document.querySelector("#statistics tbody");
+  const tokenColumn = document.querySelector("#statistics thead th:last-child");
   const siblings = document.getElementById("siblings");
   const siblingsHeading = document.getElementById("siblings-heading");
   const IN_ORDER_UP_TO = 14;   // tokens listed in the order of the text; beyond it the largest come first
@@ -35,14 +36,17 @@ const Readings = (function () {
       Words.element("span", "piece", Axis.labels[state.token]),
       " token " + state.token + (from ? " looks at" : " is looked at by"),
     );
-    const rows = header.seq_len <= IN_ORDER_UP_TO ? inOrder(links) : largest(links, head, from);
-    if (from && head.sinks) rows.unshift(bar("learned sink", head.sink(state.token), false));
+    const sorted = [...links].sort((a, b) => b.weight - a.weight);
+    const rows = header.seq_len <= IN_ORDER_UP_TO ? inOrder(links) : largest(sorted, head);
+    if (head.sinks) rows.unshift(bar("learned sink", from ? head.sink(state.token) : null, !from));
+    const notes = [];
+    if (header.seq_len > IN_ORDER_UP_TO) notes.push(rest(sorted, head, from));
     const left = head.left[state.token];
     if (from && state.discount && left > 0 && left < ROUGH) {
-      rows.push(Words.element("p", "quiet", "Without the first token " + Words.weight(left)
-        + " of this row is left: rough in 8 bits."));
+      notes.push("Without the first token " + Words.weight(left) + " of this row is left: rough in 8 bits.");
     }
-    profile.replaceChildren(...rows);
+    // Always there, so that what stands below keeps its place.
+    profile.replaceChildren(...rows, Words.element("p", "quiet", notes.join(" ")));
   }
 
   function inOrder(links) {
@@ -50,21 +54,24 @@ const Readings = (function () {
     return header.tokens.map((_, token) => bar(Axis.labels[token], weights.get(token) ?? null, !weights.has(token)));
   }
 
-  function largest(links, head, from) {
-    const sorted = [...links].sort((a, b) => b.weight - a.weight);
-    const shown = sorted.slice(0, LISTED).map(({ token, weight }) => bar(Axis.labels[token], weight, false));
-    while (shown.length < Math.min(LISTED, head.full ? LISTED : head.kept)) shown.push(bar("", null, true));
-    const rest = sorted.slice(LISTED).reduce((sum, link) => sum + link.weight, 0);
-    if (head.full && rest > 0) {
-      shown.push(Words.element("p", "quiet", (sorted.length - LISTED) + " others together " + Words.weight(rest)));
-    } else if (!head.full) {
-      shown.push(Words.element("p", "quiet", from ? "The " + head.kept + " largest keys of the row."
-        : "Rows that have this token among their " + head.kept + " largest keys: " + sorted.length + "."));
-    }
+  function largest(sorted, head) {
+    const places = head.full ? LISTED : head.kept;
+    const shown = sorted.slice(0, places).map(({ token, weight }) => bar(Axis.labels[token], weight, false));
+    while (shown.length < places) shown.push(bar("", null, true));
     return shown;
   }
 
+  /* What the list leaves out. */
+  function rest(sorted, head, from) {
+    if (!head.full && from) return "The " + head.kept + " largest keys of the row.";
+    if (!head.full) return "Rows that have this token among their " + head.kept + " largest keys: " + sorted.length + ".";
+    const others = sorted.slice(LISTED);
+    if (!others.length) return "";
+    return Words.count(others.length, "other") + " together " + Words.weight(others.reduce((sum, link) => sum + link.weight, 0)) + ".";
+  }
+
   function statistics(state, head) {
+    tokenColumn.textContent = head.statistics.size ? "token" : "";
     const found = Data.head(state.layer, state.head);
     body.replaceChildren(...header.statistics.flatMap(({ key, label, unit, definition }) => {
       const line = Words.element("tr");
@@ -91,7 +98,8 @@ const Readings = (function () {
     document.getElementById("siblings-part").hidden = alike.length < 2;
     siblingsHeading.textContent = "heads that read KV head " + kvHead;
     const cells = header.thumbnail_size;
-    const most = alike.length > 8 ? 64 : 120;
+    const row = Math.floor(document.getElementById("depth-zone").clientWidth / 3) - 16;
+    const most = alike.length > 8 ? 64 : Math.min(120, row);
     const size = cells <= most ? Math.floor(most / cells) * cells : most;
     const made = alike.map(({ layer, head }) => {
       const button = Words.element("button", "sibling");
