@@ -221,7 +221,7 @@ BOOLEAN = np.ones((2, 2), dtype=bool)
         ),
         (
             lambda: resolve(BOOLEAN, Sizes(1, 1, 2, 3)),
-            r"mask has shape \(2, 2\), but kv_len is 3, not 2; expected \(seq_len=2, kv_len=3\), each of them",
+            r"mask has shape \(2, 2\), but kv_len is 3, not 2; expected \(seq_len=2, kv_len=3\)",
         ),
         (
             lambda: broadcast_shape("bias", (4,), None, Sizes(1, 1, 2, 3)),

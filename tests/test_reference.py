@@ -21,7 +21,7 @@ def test_documented_examples_run() -> None:
 
 
 def two_keys(first: float, second: float) -> dict[str, np.ndarray]:
-    """Return a query of 1 and two keys that are the scores `first` and `second`; the values are 10 and 100."""
+    """Return a query of 1 and two keys with the scores `first` and `second`; the values are 10 and 100."""
     return {
         "query": np.ones((1, 1, 1, 1)),
         "key": np.array([first, second]).reshape(1, 1, 2, 1),

@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -7,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwise import ops
-from headwise.ops import AttentionResult
 
 from ..attention_cases import (
     KINDS,
@@ -21,29 +19,9 @@ from ..attention_cases import (
     poisoned,
     tensors,
 )
-
-
-def by_attention(*tensors: torch.Tensor, **options: Any) -> AttentionResult:
-    """The path that `attention` chooses, fused where it may be; it gives no logsumexp."""
-    logsumexp = ops.attention_with_logsumexp(*tensors, **options).logsumexp
-    return AttentionResult(ops.attention(*tensors, **options), logsumexp)
-
-
-def by_observe(*tensors: torch.Tensor, **options: Any) -> AttentionResult:
-    return AttentionResult(*ops.observe(*tensors, **options)[:2])
-
-
-def by_reference(*tensors: torch.Tensor, **options: Any) -> AttentionResult:
-    return ops.attention_with_logsumexp(*tensors, impl="reference", **options)
-
+from .ways import DIFFERENTIABLE, WAYS
 
 OPTION_NAMES = sorted(all_options(2, 6, 5, 7))
-WAYS = {
-    "attention": by_attention,
-    "attention_with_logsumexp": ops.attention_with_logsumexp,
-    "observe": by_observe,
-    "reference": by_reference,
-}
 
 
 @pytest.mark.parametrize("way", ["attention", "attention_with_logsumexp"])
@@ -73,7 +51,7 @@ def test_tile_edges(seq_len: int, kv_len: int, mask_name: str) -> None:
     for kind in KINDS:
         sizes = {"batch": 1, "num_heads": 2, "num_kv_heads": 1, "seq_len": seq_len, "kv_len": kv_len}
         case = poisoned(Case(f"{mask_name} {kind}", *tensors(kind, **sizes), options))
-        assert_attends(by_attention, case)
+        assert_attends(WAYS["attention"], case)
 
 
 @st.composite
@@ -105,7 +83,7 @@ def drawn_cases(draw: st.DrawFn) -> Case:
 
 
 @settings(max_examples=200, derandomize=True, deadline=None)
-@given(case=drawn_cases(), way=st.sampled_from(["attention", "attention_with_logsumexp", "observe"]))
+@given(case=drawn_cases(), way=st.sampled_from(DIFFERENTIABLE))
 def test_shapes_strides_masks_and_dtypes_in_any_combination(case: Case, way: str) -> None:
     assert_attends(WAYS[way], case)
 
