@@ -4,6 +4,7 @@ from headwise.models.addressing import EvidenceByLayer, LayerKey
 from headwise.models.attach import Attachment, attach
 from headwise.models.discover import AttachedLayer, Unseen
 from headwise.models.opening import OpenedModel, open_model
+from headwise.models.tokens import Token, max_positions, read_text, readable_tokens, tokenize
 
 __all__ = [
     "AttachedLayer",
@@ -11,7 +12,12 @@ __all__ = [
     "EvidenceByLayer",
     "LayerKey",
     "OpenedModel",
+    "Token",
     "Unseen",
     "attach",
+    "max_positions",
     "open_model",
+    "read_text",
+    "readable_tokens",
+    "tokenize",
 ]

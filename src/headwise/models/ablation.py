@@ -1,22 +1,18 @@
 """Switching heads off inside the attention call, on their outputs, before the output projection mixes them.
 
-Three baselines take a head's place (evidence: zero leaves what the model was trained on, mean and resample stay
-nearer to it; show all three): nothing, the head's mean output over other texts, or its output on another text.
+Three things can stand in a head's place: nothing, its mean output over other texts, or its output on another
+text. Nothing is the simplest, and the furthest from what the model was trained on.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from headwise.errors import ArgumentError
 from headwise.models.discover import AttachedLayer
-
-How = Literal["zero", "mean", "resample"]
-HOWS: tuple[How, ...] = get_args(How)
 
 
 @dataclass(frozen=True)
@@ -33,21 +29,21 @@ class Mean:
 
 @dataclass(frozen=True)
 class Resample:
-    """The head gives, at each position of a text, what it gave there on another text: `[length, value_head_dim]`."""
+    """The head gives, at each position, what it gave there on another text: `[length, value_head_dim]`."""
 
     table: Tensor
 
 
-Baseline = Zero | Mean | Resample
+StandIn = Zero | Mean | Resample
 
 
 class Ablations:
     """Which heads are switched off, and what stands in their place."""
 
     def __init__(self) -> None:
-        self._of: dict[AttachedLayer, dict[int, Baseline]] = {}
+        self._of: dict[AttachedLayer, dict[int, StandIn]] = {}
 
-    def put(self, layer: AttachedLayer, heads: dict[int, Baseline]) -> None:
+    def put(self, layer: AttachedLayer, heads: dict[int, StandIn]) -> None:
         """Switch heads of a layer off."""
         self._of[layer] = {**self._of.get(layer, {}), **heads}
 
@@ -63,7 +59,8 @@ class Ablations:
             if head not in off:
                 listed = ", ".join(map(str, sorted(off))) or "none"
                 raise ArgumentError(
-                    f"head {head} of layer {layer.layer} ({layer.name}) is not ablated; ablated there: {listed}"
+                    f"head {head} of layer {layer.layer} ({layer.name}) is not ablated; "
+                    f"ablated there: {listed}"
                 )
         self._of[layer] = {head: baseline for head, baseline in off.items() if head not in heads}
 
@@ -87,7 +84,7 @@ class Ablations:
         return gates
 
     def fill(self, layer: AttachedLayer, output: Tensor, positions: Tensor | None) -> Tensor:
-        """Return `output` `[batch, num_heads, seq_len, value_head_dim]` with the baselines where heads are off."""
+        """Return `output`, `[batch, num_heads, seq_len, value_head_dim]`, with the stand-ins in it."""
         stand_ins = {
             head: each for head, each in self._of.get(layer, {}).items() if not isinstance(each, Zero)
         }
@@ -104,51 +101,19 @@ class Ablations:
         return filled
 
 
-def mean_of(outputs: list[tuple[Tensor, Tensor]], head: int) -> Mean:
-    """Return the mean of one head over the real rows of several texts.
-
-    Args:
-        outputs: per text the outputs `[batch, num_heads, seq_len, value_head_dim]` and which rows are real,
-            `[batch, seq_len]`.
-        head: the query head.
-
-    """
-    total = sum((output[:, head].double()[real].sum(0) for output, real in outputs), torch.zeros(()))
-    count = sum(int(real.sum()) for _, real in outputs)
-    if count == 0:
-        raise ArgumentError("baseline holds padding only; give at least one token to take the mean over")
-    return Mean(total / count)
-
-
-def table_of(outputs: list[tuple[Tensor, Tensor]], head: int) -> Resample:
-    """Return one head's output at the real positions of one text.
-
-    Raises:
-        ArgumentError: there is not exactly one text.
-
-    """
-    texts = [text for output, real in outputs for text in zip(output[:, head], real, strict=True)]
-    if len(texts) != 1:
-        raise ArgumentError(
-            f'how="resample" takes the output on one other text, and baseline holds {len(texts)}; pass a batch of one'
-        )
-    rows, real = texts[0]
-    return Resample(rows[real])
-
-
 def _look_up(baseline: Resample, layer: AttachedLayer, positions: Tensor | None, output: Tensor) -> Tensor:
     batch, _, seq_len, _ = output.shape
     if positions is None:
         positions = torch.arange(seq_len)[None]
     if positions.shape[1] != seq_len:
         raise ArgumentError(
-            f"layer {layer.layer} ({layer.name}) reads {seq_len} rows and the input has {positions.shape[1]} positions; "
-            'how="resample" needs one position per row; use "mean" or "zero"'
+            f"layer {layer.layer} ({layer.name}) reads {seq_len} rows and the text has {positions.shape[1]} "
+            'positions; how="resample" needs one position per row; use "mean" or "zero"'
         )
     length, furthest = baseline.table.shape[0], int(positions.max())
     if furthest >= length:
         raise ArgumentError(
-            f"the baseline of layer {layer.layer} has {length} positions and this input reaches position {furthest} "
-            f'(counted from 0); give how="resample" a baseline of at least {furthest + 1} tokens'
+            f"the baseline of layer {layer.layer} has {length} positions and this input reaches position "
+            f'{furthest}, counted from 0; give how="resample" a baseline of at least {furthest + 1} tokens'
         )
     return baseline.table[positions.to(baseline.table.device)].expand(batch, -1, -1)

@@ -53,15 +53,16 @@ def find_heads(layer: AttachedLayer, head: int | None, kv_head: int | None) -> r
     )
     if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < count:
         raise ArgumentError(
-            f"{name}={given!r} does not exist in layer {layer.layer}, which has {layer.num_heads} query heads and "
-            f"{layer.num_kv_heads} KV heads; give 0 to {count - 1}"
+            f"{name}={given!r} does not exist in layer {layer.layer}, which has {layer.num_heads} "
+            "query heads "
+            f"and {layer.num_kv_heads} KV heads; give 0 to {count - 1}"
         )
     width = layer.group_size if kv_head is not None else 1
     return range(given * width, (given + 1) * width)
 
 
-class EvidenceByLayer(Mapping[LayerKey, Evidence[Tensor]]):
-    """The evidence of one forward. Looked up by any name of a layer; iterates over the recorded layers."""
+class EvidenceByLayer:
+    """The evidence of one forward: looked up by any name of a layer; iterates over the recorded layers."""
 
     def __init__(
         self, layers: Sequence[AttachedLayer], found: Mapping[AttachedLayer, Evidence[Tensor]]
@@ -73,10 +74,13 @@ class EvidenceByLayer(Mapping[LayerKey, Evidence[Tensor]]):
         layer = find_layer(self._layers, key)
         if layer not in self._found:
             raise ArgumentError(
-                f"layer {layer.layer} ({layer.name}) has no evidence of the latest forward in this thread; set "
-                "collect=Collect() before running the model, and read it in the thread that ran it"
+                f"layer {layer.layer} ({layer.name}) has no evidence of the latest forward in this thread; "
+                "set collect=Collect() before running the model, and read it in the thread that ran it"
             )
         return self._found[layer]
+
+    def __contains__(self, key: LayerKey) -> bool:
+        return find_layer(self._layers, key) in self._found
 
     def __iter__(self) -> Iterator[AttachedLayer]:
         return iter(self._found)

@@ -1,4 +1,4 @@
-"""`attach`: see, and switch off, every attention head of a transformers model while it runs as it always does."""
+"""`attach`: see, and switch off, every attention head of a transformers model while it runs as ever."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-import torch
-from torch import Tensor
 from transformers import PreTrainedModel
 
 from headwise.errors import ArgumentError, UnsupportedError
 from headwise.evidence import Collect
-from headwise.models import ablation, discover, interface, switch
+from headwise.models import baselines, discover, interface, switch
 from headwise.models import probe as probing
-from headwise.models.ablation import How
 from headwise.models.addressing import EvidenceByLayer, LayerKey, find_heads, find_layer
+from headwise.models.baselines import How
 from headwise.models.discover import AttachedLayer, Trace, Unseen
-from headwise.models.recording import LayerOutput, Recorder
+from headwise.models.recording import Recorder
 from headwise.models.takeover import take_over
 
 
@@ -29,10 +27,11 @@ def attach(
 ) -> Attachment:
     """Route every attention layer of `model` through headwise, after proving that its numbers stay the same.
 
-    The model keeps its own code; only the attention call inside each layer is answered by `headwise.attention`,
-    or by `headwise.observe` where evidence is collected. A small padded batch, the probe, is run under the
-    model's `eager` attention and under ours: every attention layer must have called us, and the outputs must be
-    equal at all tokens that are no padding.
+    The model keeps its own code; only the attention call inside each layer is answered, by
+    `headwise.attention`, or by `headwise.observe` where evidence is collected. A small padded batch, the
+    probe, is run under the model's `eager` attention and under ours: every attention layer must have called
+    us, and the outputs must be equal at all tokens that are no padding. At padding they may differ: a row
+    that sees no key gives 0 and has no evidence here, where eager takes the mean over all keys.
 
     Args:
         model: a transformers model whose family uses the attention interface.
@@ -66,8 +65,8 @@ def attach(
 class Attachment:
     """The attention heads of one model, while it is attached. Made by `attach`.
 
-    A layer is addressed by its number. Where several layers share one, as in an encoder-decoder, the number is
-    refused, and the module path (`AttachedLayer.name`) or the layer itself is used.
+    A layer is addressed by its number. Where several layers share one, as in an encoder-decoder, the number
+    is refused, and the module path (`AttachedLayer.name`) or the layer itself is used.
     """
 
     layers: tuple[AttachedLayer, ...]
@@ -87,7 +86,7 @@ class Attachment:
         collect: Collect | Mapping[LayerKey, Collect] | None,
         probe: Mapping[str, Any] | None,
     ) -> None:
-        _refuse_unsuited(model, probe)
+        _refuse_unsuited(model)
         self._model = model
         self._recorder = Recorder(model)
         self._release = take_over(self, model, self._recorder)
@@ -105,7 +104,7 @@ class Attachment:
 
     @property
     def collect(self) -> Mapping[AttachedLayer, Collect]:
-        """What is recorded, by layer; set it to one `Collect` for all layers, to some by layer, or to None."""
+        """What is recorded, by layer; set it to a `Collect` for all layers, several by layer, or None."""
         return dict(self._recorder.collect)
 
     @collect.setter
@@ -133,18 +132,18 @@ class Attachment:
     ) -> None:
         """Switch a head off: in every later forward its output is replaced, before the output projection.
 
-        To ablate a query head and to ablate a KV head are different questions: `kv_head` switches off all query
-        heads that read it, `head` one of them. Several heads and layers may be off at once.
+        To ablate a query head and to ablate a KV head are different questions: `kv_head` switches off all
+        query heads that read it, `head` one of them. Several heads and layers may be off at once.
 
         Args:
             layer: the layer's number or module path.
             head: the query head.
             kv_head: the KV head, instead of `head`.
-            how: `"zero"`; `"mean"`, the head's mean output over the tokens of `baseline` that are no padding; or
-                `"resample"`, its output at the same place of the text `baseline`, padding not counted and the
-                cache counted.
-            baseline: inputs of the model (keywords of its forward) for `"mean"` and `"resample"`; for `"mean"`
-                also a list of them. They are run once, here, with every head on.
+            how: `"zero"`; `"mean"`, the head's mean output over the tokens of `baseline` that are no padding;
+                or `"resample"`, its output at the same place of the text `baseline`, padding not counted and
+                cached tokens counted.
+            baseline: inputs of the model (keywords of its forward) for `"mean"` and `"resample"`; for
+                `"mean"` also a list of them. They are run once, here, with every head on.
 
         Raises:
             ArgumentError: no such layer or head, a baseline that is missing, useless or (when run) too short.
@@ -158,14 +157,8 @@ class Attachment:
         self._refuse_detached()
         place = find_layer(self.layers, layer)
         off = find_heads(place, head, kv_head)
-        self._refuse_unsuited_baseline(how, baseline)
-        if baseline is None:
-            self._recorder.ablations.put(place, dict.fromkeys(off, ablation.Zero()))
-            return
-        texts = [baseline] if isinstance(baseline, Mapping) else list(baseline)
-        outputs = [each for text in texts for each in self._outputs_on(text, place)]
-        make = ablation.mean_of if how == "mean" else ablation.table_of
-        self._recorder.ablations.put(place, {each: make(outputs, each) for each in off})
+        stand_ins = baselines.stand_ins(self._model, self._recorder, place, off, how=how, baseline=baseline)
+        self._recorder.ablations.put(place, stand_ins)
 
     def restore(
         self, *, layer: LayerKey | None = None, head: int | None = None, kv_head: int | None = None
@@ -218,29 +211,6 @@ class Attachment:
         for layer in self.layers:
             self._recorder.seat(trace.modules[layer.name], layer)
 
-    def _outputs_on(self, text: Mapping[str, Any], layer: AttachedLayer) -> list[tuple[Tensor, Tensor]]:
-        """Return the head outputs of one layer on a text, and which rows are no padding."""
-        if not isinstance(text, Mapping):
-            raise ArgumentError(
-                f"baseline holds a {type(text).__name__}; give inputs of the model by keyword, "
-                'such as tokenizer(text, return_tensors="pt")'
-            )
-        with self._recorder.capturing(layer) as found, probing.in_eval_mode(self._model):
-            probing.run(self._model, text)
-        return [(output, _real_rows(text, layer, (output, call))) for output, call in found]
-
-    def _refuse_unsuited_baseline(self, how: str, baseline: object) -> None:
-        if how not in ablation.HOWS:
-            raise ArgumentError(f"how={how!r} is unknown; allowed are {', '.join(map(repr, ablation.HOWS))}")
-        if (baseline is None) != (how == "zero"):
-            needed = "takes no baseline" if how == "zero" else "needs baseline=, inputs of the model"
-            raise ArgumentError(f"how={how!r} {needed}; baseline is a {type(baseline).__name__}")
-        if how == "resample" and self._model.config.is_encoder_decoder:
-            raise UnsupportedError(
-                f'how="resample" in {type(self._model).__name__}: an encoder-decoder reads two texts, so "the same '
-                'place" has no one meaning; use how="mean" or "zero"'
-            )
-
     def _refuse_detached(self) -> None:
         if not self._release.alive:
             raise ArgumentError(
@@ -248,28 +218,15 @@ class Attachment:
             )
 
 
-def _real_rows(text: Mapping[str, Any], layer: AttachedLayer, found: LayerOutput) -> Tensor:
-    """Return which rows of a layer's output are no padding, boolean `[batch, seq_len]`."""
-    output, call = found
-    real = text.get("decoder_attention_mask") if layer.kind == "cross" else call.real_rows()
-    if real is None:
-        return torch.ones(output.shape[0], output.shape[2], dtype=torch.bool, device=output.device)
-    return real.to(output.device, torch.bool).expand(output.shape[0], -1)
-
-
-def _refuse_unsuited(model: object, probe: object) -> None:
+def _refuse_unsuited(model: object) -> None:
     if not isinstance(model, PreTrainedModel):
         raise ArgumentError(
-            f"model is a {type(model).__name__}; attach takes a transformers PreTrainedModel (of a wrapper such as "
-            "torch.compile or PEFT, the model inside it)"
-        )
-    if probe is not None and not isinstance(probe, Mapping):
-        raise ArgumentError(
-            f"probe is a {type(probe).__name__}; give inputs of the model by keyword, "
-            'such as tokenizer(text, return_tensors="pt")'
+            f"model is a {type(model).__name__}; attach takes a transformers PreTrainedModel (of a "
+            "wrapper such "
+            "as torch.compile or PEFT, the model inside it)"
         )
     if any(parameter.is_meta for parameter in model.parameters()):
         raise UnsupportedError(
-            f"{type(model).__name__} has parameters on the meta device, which hold no numbers (an empty or offloaded "
-            "model); load it into memory first"
+            f"{type(model).__name__} has parameters on the meta device, which hold no numbers (an empty or "
+            "offloaded model); load it into memory first"
         )

@@ -22,7 +22,8 @@ from headwise.models.layer_call import LayerCall
 
 Kind = Literal["self", "cross"]
 SOFTMAX_OPERATORS = re.compile(
-    r"aten::(_?safe_softmax|_softmax|_scaled_dot_product|_native_multi_head|_flash_attention|_efficient_attention|_transformer_encoder_layer)"
+    r"aten::(_safe_softmax|_softmax|_scaled_dot_product|_flash_attention|_efficient_attention"
+    r"|_native_multi_head|_transformer_encoder_layer)"
 )
 CROSS_ARGUMENTS = ("encoder_hidden_states", "key_value_states")
 
@@ -170,8 +171,8 @@ def survey(family: str, trace: Trace) -> tuple[tuple[AttachedLayer, ...], tuple[
     for name, count in called.items():
         if count != trace.entered[name]:
             raise UnsupportedError(
-                f"{family} cuts the input of {name} into pieces ({count} attention calls in {trace.entered[name]} "
-                "forward of it); headwise records layers that attend once; give one image per call"
+                f"{family} cuts the input of {name} into pieces ({count} attention calls in "
+                f"{trace.entered[name]} forwards of it); headwise records layers that attend once in each"
             )
     unseen = [
         Unseen(name, "attention outside the numbered layers, behind the interface")
@@ -184,13 +185,14 @@ def _refuse_bypasses(family: str, bypasses: dict[str, str], called: Counter[str]
     if bypasses:
         name, operator = next(iter(bypasses.items()))
         raise UnsupportedError(
-            f"{family} computes attention outside transformers' attention interface: {len(bypasses)} modules, among "
-            f"them {name} ({operator.removeprefix('aten::')}), never called the attention function "
-            f"({len(called)} others did); its heads cannot be recorded"
+            f"{family} computes attention outside transformers' attention interface: {len(bypasses)} "
+            "modules, "
+            f"among them {name} ({operator.removeprefix('aten::')}), never called the attention function "
+            f"({len(called)} others did); their heads cannot be recorded"
         )
     if not called:
         raise UnsupportedError(
-            f"{family} never called the attention function on the probe: it has no attention layers that go through "
+            f"{family} never called the attention function on the probe: none of its layers goes through "
             "transformers' attention interface"
         )
 

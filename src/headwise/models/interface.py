@@ -1,8 +1,8 @@
 """The attention function and the mask function that transformers calls, and what they refuse.
 
 Both are registered under one neutral name: transformers looks masks up under the name of the attention
-function, and a function without a mask function loses the padding without a word. A name with "sdpa", "flash",
-"flex" or "/" in it would be taken for one of transformers' own.
+function, and a function without a mask function loses the padding without a word. A name with "sdpa",
+"flash", "flex" or "/" in it would be taken for one of transformers' own.
 """
 
 from __future__ import annotations
@@ -104,9 +104,10 @@ def _listener_of(module: nn.Module) -> Listener:
     listener = None if reference is None else reference()
     if listener is None:
         raise UnsupportedError(
-            f"{type(module).__name__} runs headwise's attention but belongs to no attached model: it was put in or "
-            "copied while attached, or shares its config object with an attached model; detach first, or give it a "
-            "config of its own"
+            f"{type(module).__name__} runs headwise's attention but belongs to no attached model: it "
+            "was put in "
+            "or copied while attached, or shares its config object with an attached model; detach first, or "
+            "give it a config of its own"
         )
     return listener
 
@@ -130,8 +131,9 @@ def _refuse_odd_mask(module: nn.Module, attention_mask: Tensor, is_causal: bool 
     if attention_mask.dim() != 4 or not (kind == torch.bool or kind.is_floating_point):
         raise UnsupportedError(
             f"{type(module).__name__} passes a mask of shape {tuple(attention_mask.shape)} and dtype "
-            f"{str(kind).removeprefix('torch.')}; headwise reads rank 4 (batch, head, seq, kv), boolean (True means "
-            "may attend) or float (added to the scores)"
+            f"{str(kind).removeprefix('torch.')}; headwise reads rank 4 (batch, head, seq, kv), "
+            "boolean (True "
+            "means may attend) or float (added to the scores)"
         )
     if is_causal is False and getattr(module, "is_causal", False):
         raise ArgumentError(

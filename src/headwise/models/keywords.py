@@ -1,7 +1,7 @@
 """The keywords that model families pass to their attention: what is done with each, and what is refused.
 
-A keyword that is not known is refused. To ignore one, as functions that end in `**kwargs` do, may compute another
-softmax without a word: a dropped sink or soft cap does.
+A keyword that is not known is refused. To ignore one, as functions that end in `**kwargs` do, may compute
+another softmax without a word: a dropped sink or soft cap does.
 """
 
 from __future__ import annotations
@@ -54,6 +54,6 @@ def refuse_unknown(module: nn.Module, options: dict[str, Any], *, collects_weigh
         if not asks_nothing:
             mend = MENDS.get(name, "leave it out, or detach before this call")
             raise UnsupportedError(
-                f"{type(module).__name__} passes {name}=... to its attention, which headwise does not implement "
-                f"({mend})"
+                f"{type(module).__name__} passes {name}=... to its attention, which headwise does not "
+                f"implement ({mend})"
             )

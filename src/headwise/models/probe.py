@@ -23,6 +23,9 @@ TEXT_LENGTH, DECODER_LENGTH, ROWS = 13, 7, 3
 LEFT_PADDING, RIGHT_PADDING = 3, 2
 AUDIO_SAMPLES = 4000
 
+FAILURES = (ValueError, TypeError, RuntimeError, IndexError, KeyError, AttributeError)
+"""What models raise when their inputs do not fit."""
+
 
 def probes(model: PreTrainedModel) -> Iterator[Inputs]:
     """Yield inputs that such a model may take, the likeliest first: small, and padded on either side."""
@@ -54,19 +57,40 @@ def reference_outputs(
         UnsupportedError: no probe that was built runs, or the result is not finite.
 
     """
+    if given is not None:
+        return dict(given), _finite(model, run_given(model, given, "probe"))
     failure: Exception | None = None
-    for inputs in [dict(given)] if given is not None else probes(model):
+    for inputs in probes(model):
         try:
             return inputs, _finite(model, run(model, inputs))
-        except (ValueError, TypeError, RuntimeError, IndexError, KeyError, AttributeError) as error:
+        except FAILURES as error:
             failure = error
     name = type(model).__name__
-    if given is not None:
-        raise ArgumentError(f"probe={sorted(given)} does not run through {name}: {failure}") from failure
     reason = failure if failure is not None else f"its main input is {model.main_input_name!r}"
     raise UnsupportedError(
         f"no probe could be built for {name} ({reason}); pass probe={{...}}, a small batch of its own inputs"
     ) from failure
+
+
+def run_given(model: PreTrainedModel, inputs: Mapping[str, Any], what: str) -> dict[str, Tensor]:
+    """Return what `run` returns for inputs that the user gave as the argument `what`.
+
+    Raises:
+        ArgumentError: the model does not take them.
+
+    """
+    if not isinstance(inputs, Mapping):
+        raise ArgumentError(
+            f"{what} is a {type(inputs).__name__}; give inputs of the model by keyword, "
+            'such as tokenizer(text, return_tensors="pt")'
+        )
+    try:
+        return run(model, inputs)
+    except FAILURES as error:
+        raise ArgumentError(
+            f"{what} with {', '.join(sorted(inputs)) or 'nothing in it'} does not run through "
+            f"{type(model).__name__}: {error}"
+        ) from error
 
 
 def run(model: PreTrainedModel, inputs: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -101,16 +125,15 @@ def largest_difference(
     largest = 0.0
     for name, expected in reference.items():
         found = attached[name]
-        difference = (found.double() - expected.double()).abs()
-        real = _real_rows(inputs, expected)
-        if real is not None:
-            difference, expected = difference[real], expected[real]
+        real = _real_rows(inputs, name, expected)
+        difference = (found.double() - expected.double()).abs()[real]
         worst = float(difference.max()) if difference.numel() else 0.0
-        allowed = TOLERANCES.get(expected.dtype, 1e-4) * max(1.0, float(expected.abs().max()))
+        allowed = TOLERANCES.get(expected.dtype, 1e-4) * max(1.0, float(expected[real].abs().max()))
         if not worst <= allowed:
             raise MismatchError(
-                f"{family} gives other numbers under headwise's attention than under eager: {name} differs by "
-                f"{worst:.3g}, allowed is {allowed:.3g}; its heads would not be shown rightly, so it is refused"
+                f"{family} gives other numbers under headwise's attention than under eager: {name} differs "
+                f"by {worst:.3g}, allowed is {allowed:.3g}; its heads would be shown wrongly, so it "
+                "is refused"
             )
         largest = max(largest, worst)
     return largest
@@ -132,19 +155,20 @@ def _finite(model: PreTrainedModel, outputs: dict[str, Tensor]) -> dict[str, Ten
     if not outputs or not all(bool(tensor.isfinite().all()) for tensor in outputs.values()):
         what = "contains NaN or inf" if outputs else "contains no float tensor"
         raise UnsupportedError(
-            f"what {type(model).__name__} returns for the probe {what}, so nothing can be proven; pass probe={{...}}, "
-            "a small batch of its own inputs"
+            f"what {type(model).__name__} returns for the probe {what}, so nothing can be proven; "
+            "pass probe={...}, a small batch of its own inputs"
         )
     return outputs
 
 
-def _real_rows(inputs: Mapping[str, Any], output: Tensor) -> Tensor | None:
-    """Return which rows of `[batch, seq_len, ...]` are no padding, from the mask of that shape, or None."""
-    for name in ("decoder_attention_mask", "attention_mask"):
-        mask = inputs.get(name)
+def _real_rows(inputs: Mapping[str, Any], name: str, output: Tensor) -> Tensor:
+    """Return which entries of an output `[batch, seq_len, ...]` belong to no padding token."""
+    of_encoder = name.startswith("encoder")
+    for mask_name in ("attention_mask",) if of_encoder else ("decoder_attention_mask", "attention_mask"):
+        mask = inputs.get(mask_name)
         if isinstance(mask, Tensor) and mask.dim() == 2 and output.shape[:2] == mask.shape:
             return mask.bool().to(output.device)
-    return None
+    return torch.ones(output.shape[:2], dtype=torch.bool, device=output.device)
 
 
 def _as_tuple(outputs: Any) -> tuple[Any, ...]:

@@ -10,13 +10,16 @@ from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from headwise.errors import UnsupportedError
 from headwise.evidence import Collect, Evidence
 from headwise.models.ablation import Ablations
 from headwise.models.discover import AttachedLayer, Trace
+from headwise.models.interface import NAME
 from headwise.models.layer_call import LayerCall
 from headwise.models.positions import positions_of
+from headwise.models.switch import Implementations
 
 
 class _Forward(threading.local):
@@ -31,17 +34,18 @@ class _Forward(threading.local):
 
 
 LayerOutput = tuple[Tensor, LayerCall]
-"""The output of every head of a layer, `[batch, num_heads, seq_len, value_head_dim]`, and the call that gave it."""
+"""A layer's output, `[batch, num_heads, seq_len, value_head_dim]`, and the call that gave it."""
 
 
 class Recorder:
     """Answers for the layers of one model.
 
-    Evidence and counts are kept per thread, so that two threads may run one attached model; what to collect and
-    which heads are off are the model's, for all threads.
+    Evidence and counts are kept per thread, so that two threads may run one attached model; what to collect
+    and which heads are off are the model's, for all threads.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.implementations = Implementations(model)
         self.ablations = Ablations()
         self.collect: dict[AttachedLayer, Collect] = {}
         self._family = type(model).__name__
@@ -102,7 +106,19 @@ class Recorder:
         return any(self.collect[seat].weights for seat in self._seats.get(module, ()) if seat in self.collect)
 
     def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Start a forward of the model: forget the one before."""
+        """Start a forward of the model: forget the one before.
+
+        Raises:
+            UnsupportedError: the model was switched to another attention meanwhile.
+
+        """
+        switched = self.implementations.now() - {NAME}
+        if switched and self._seats:
+            raise UnsupportedError(
+                f"{self._family} was switched to {', '.join(map(str, switched))} attention while "
+                "attached, so "
+                "nothing would be recorded and no head ablated; detach() it first"
+            )
         forward = self._forward
         forward.running = True
         forward.calls.clear()
@@ -124,15 +140,15 @@ class Recorder:
         seats = self._seats.get(module)
         if not seats:
             raise UnsupportedError(
-                f"{type(module).__name__} attends in {self._family} but did not run on the probe, so nothing is "
-                "proven of it; pass attach(model, probe={...}) inputs that reach it"
+                f"{type(module).__name__} attends in {self._family} but did not run on the probe, so nothing "
+                "is proven of it; pass attach(model, probe={...}) inputs that reach it"
             )
         taken = self._forward.calls[module]
         # Outside a forward of the whole model, as when generate runs an encoder, there is no count to hold.
         if self._forward.running and taken >= len(seats):
             raise UnsupportedError(
-                f"{seats[-1].name} attends {taken + 1} times in one forward and {len(seats)} times on the probe; "
-                "pass attach(model, probe={...}) inputs like those you run"
+                f"{seats[-1].name} attends {taken + 1} times in one forward and {len(seats)} times on the "
+                "probe; pass attach(model, probe={...}) inputs like those you run"
             )
         self._forward.calls[module] += 1
         return seats[taken % len(seats)]

@@ -57,13 +57,14 @@ def switch(model: PreTrainedModel, name: str) -> None:
 
 
 def _why_not(kind: type[PreTrainedModel]) -> str:
-    """Return why transformers would not switch a class: it looks for the interface in the text of its source."""
+    """Return why transformers would not switch a class, in whose source it looks for the interface."""
     try:
         inspect.getsource(sys.modules[kind.__module__])
     except (OSError, TypeError, KeyError):
         return (
-            "is defined where its source cannot be read, as in a notebook or at a prompt, so transformers does not "
-            "switch its attention (put the class into a file)"
+            "is defined where its source cannot be read, as in a notebook or at a prompt, so "
+            "transformers does "
+            "not switch its attention (put the class into a file)"
         )
     return "does not go through transformers' attention interface"
 

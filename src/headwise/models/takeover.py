@@ -30,11 +30,11 @@ def take_over(owner: object, model: PreTrainedModel, recorder: Recorder) -> weak
                 f"{type(model).__name__} is attached already ({len(taken)} of its modules are); use that "
                 "attachment, or detach() it first"
             )
-        found = Implementations(model)
+        found = recorder.implementations
         if interface.NAME in found.found():
             raise ArgumentError(
-                f"{type(model).__name__} shares a config object with an attached model, or is a copy made while "
-                "attached; detach() that one first, or give this one a config of its own"
+                f"{type(model).__name__} shares a config object with an attached model, or is a copy made "
+                "while attached; detach() that one first, or give this one a config of its own"
             )
         hooks = [
             model.register_forward_pre_hook(recorder.begin, with_kwargs=True),
