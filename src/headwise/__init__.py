@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from headwise.errors import ArgumentError, HeadwiseError, MismatchError, ModelError, UnsupportedError
+from headwise.version import __version__
 
 if TYPE_CHECKING:
     from headwise.evidence import Collect, Evidence
@@ -23,15 +24,11 @@ if TYPE_CHECKING:
     from headwise.verbs.plan import plan
     from headwise.verbs.view import view
 
-__version__ = "0.1.0.dev0"
-
 _HOME_OF = {
     **dict.fromkeys(("Collect", "Evidence"), "headwise.evidence"),
     "HeadLayout": "headwise.layout",
     **dict.fromkeys(("Causal", "Dense", "Lengths", "Packed", "Prefix", "Window"), "headwise.masks"),
-    **dict.fromkeys(
-        ("attention", "attention_with_logsumexp", "choose", "merge", "observe"), "headwise.ops"
-    ),
+    **dict.fromkeys(("attention", "attention_with_logsumexp", "choose", "merge", "observe"), "headwise.ops"),
     "MultiHeadAttention": "headwise.nn",
     **dict.fromkeys(("attach", "open_model"), "headwise.models"),
     "plan": "headwise.verbs.plan",
@@ -55,6 +52,7 @@ __all__ = [
     "Prefix",
     "UnsupportedError",
     "Window",
+    "__version__",
     "attach",
     "attention",
     "attention_with_logsumexp",

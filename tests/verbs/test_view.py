@@ -167,5 +167,13 @@ def test_an_encoder_decoder_is_refused_with_the_way_to_record_it(minilm):
     class Model:
         config = Config()
 
-    with pytest.raises(UnsupportedError, match=r"encoder-decoder; view reads one text.*attach\(\)"):
+    with pytest.raises(UnsupportedError, match=r"encoder-decoder, and view reads one text.*attach\(\)"):
         view(replace(minilm, model=Model()), TEXT)
+
+
+def test_a_model_that_reads_no_text_is_refused_with_the_way_to_record_it(minilm):
+    class Model:
+        main_input_name = "pixel_values"
+
+    with pytest.raises(UnsupportedError, match=r"reads no text \(its input is pixel_values\).*attach\(\)"):
+        view(replace(minilm, model=Model(), tokenizer=None), TEXT)

@@ -11,7 +11,15 @@ import torch
 
 from headwise.errors import ArgumentError, UnsupportedError
 from headwise.evidence import STATISTICS, Collect, Evidence
-from headwise.models import AttachedLayer, OpenedModel, attach, open_model, read_text, readable_tokens
+from headwise.models import (
+    AttachedLayer,
+    LayerKey,
+    OpenedModel,
+    attach,
+    open_model,
+    read_text,
+    readable_tokens,
+)
 from headwise.verbs.view.result import Float32, HeadSummary, LayerMaps, ModelFacts, NextToken, View
 
 THUMBNAIL_SIZE = 64
@@ -53,7 +61,7 @@ def view(
     with attach(opened.model) as heads:
         attached = {place.layer: place for place in heads.layers}
         _check_layer(layer, attached, opened.name)
-        heads.collect = _what_to_collect(len(ids), layer, attached)
+        heads.collect = _what_to_collect(len(ids), layer, heads.layers)
         outputs = _run(opened.model, ids)
         maps = tuple(_layer_maps(attached[number], heads.evidence[number]) for number in sorted(attached))
         difference = heads.max_logit_difference
@@ -70,10 +78,15 @@ def view(
 
 
 def _refuse_unsuited(opened: OpenedModel) -> None:
+    if opened.tokenizer is None:
+        raise UnsupportedError(
+            f"{opened.name} reads no text (its input is {opened.model.main_input_name}), and view reads one "
+            "text; use attach() to record it from Python"
+        )
     if opened.model.config.is_encoder_decoder:
         raise UnsupportedError(
-            f"{opened.name} is an encoder-decoder; view reads one text through a decoder or an encoder. "
-            "Use attach() to record an encoder-decoder from Python"
+            f"{opened.name} is an encoder-decoder, and view reads one text through a decoder or an encoder; "
+            "use attach() to record an encoder-decoder from Python"
         )
 
 
@@ -85,15 +98,15 @@ def _check_layer(layer: int | None, attached: Mapping[int, AttachedLayer], name:
 
 
 def _what_to_collect(
-    seq_len: int, focus_layer: int | None, attached: Mapping[int, AttachedLayer]
-) -> dict[int, Collect]:
+    seq_len: int, focus_layer: int | None, places: Sequence[AttachedLayer]
+) -> dict[LayerKey, Collect]:
     return {
-        layer: Collect(
-            weights=seq_len <= FULL_WEIGHTS_TOKENS or layer == focus_layer,
+        place: Collect(
+            weights=seq_len <= FULL_WEIGHTS_TOKENS or place.layer == focus_layer,
             map_size=min(THUMBNAIL_SIZE, seq_len),
             top_k=min(TOP_K, seq_len),
         )
-        for layer in attached
+        for place in places
     }
 
 
@@ -165,7 +178,7 @@ def _cache_elements_per_token(outputs: Any) -> int:
 
 
 def _next_tokens(opened: OpenedModel, outputs: Any) -> tuple[NextToken, ...]:
-    if not opened.model.can_generate():
+    if not opened.model.can_generate() or opened.tokenizer is None:
         return ()
     probabilities = outputs.logits[0, -1].double().softmax(dim=-1)
     likeliest = probabilities.topk(NEXT_TOKENS)

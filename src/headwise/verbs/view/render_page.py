@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import headwise
 from headwise.errors import ArgumentError
 from headwise.evidence import STATISTICS
 from headwise.verbs.view.page_builder import build_page
 from headwise.verbs.view.render_json import head_to_json
 from headwise.verbs.view.result import Float32, LayerMaps, View
+from headwise.version import __version__
 
 TILE_BUDGET_BYTES = 12_000_000
 """Full-resolution maps of all layers go into the page while they take no more than this, uncompressed."""
@@ -53,7 +53,7 @@ def page_data(view: View) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     tiled = _layers_with_tiles(view)
     header = {
         "format": 1,
-        "program": {"name": "headwise", "version": headwise.__version__},
+        "program": {"name": "headwise", "version": __version__},
         "model": asdict(view.facts),
         "tokens": [asdict(token) for token in view.tokens],
         "next_tokens": [asdict(token) for token in view.next_tokens],

@@ -67,8 +67,9 @@ def _token_line(tokens: tuple[Token, ...]) -> Text:
 
 def _next_tokens(view: View) -> Table:
     table = _titled("Likeliest next tokens")
-    for heading, justify in (("token", "left"), ("probability", "right"), ("", "left")):
-        table.add_column(heading, justify=justify)
+    table.add_column("token")
+    table.add_column("probability", justify="right")
+    table.add_column("")
     for following in view.next_tokens:
         bar = "█" * round(following.probability * BAR_CELLS)
         table.add_row(
