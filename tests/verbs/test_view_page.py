@@ -210,3 +210,23 @@ def test_moving_over_the_text_moves_nothing_else(browser: Browser, page: Path) -
             browser.point_at(f'[data-token="{token}"]')
             after = [browser.box(part) for part in ("#benches", "#statistics", "#arcs", "#caveats")]
             assert after == before
+
+
+def test_right_to_left_text_runs_right_to_left(browser: Browser, tmp_path: Path) -> None:
+    arabic = make(["رفع", " البنك", " أسعار", " الفائدة"], layers=[(2, 1)])
+    browser.open(saved(arabic, tmp_path))
+    lefts = [browser.box(f'[data-token="{token}"]')["left"] for token in range(4)]
+    assert lefts == sorted(lefts, reverse=True)
+
+
+def test_code_keeps_its_indentation(browser: Browser, tmp_path: Path) -> None:
+    code = make(["def", " f", "():", "\n       ", " return", " 1"], layers=[(2, 1)])
+    browser.open(saved(code, tmp_path))
+    step = browser.run("""
+        const range = document.createRange();
+        const line = document.querySelector('[data-token="4"]').firstChild;
+        range.setStart(line, 1); range.setEnd(line, 2);
+        const margin = document.querySelector('[data-token="0"]').getBoundingClientRect().left;
+        return range.getBoundingClientRect().left - margin;""")
+    assert step > 60, "eight blanks stand before the word"
+    assert browser.texts("#tokens .token")[3] == "↵\n       "

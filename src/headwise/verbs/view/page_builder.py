@@ -57,6 +57,7 @@ def build_page(header: dict[str, Any], blocks: dict[str, NDArray[Any]]) -> str:
         >>> page = build_page({"model": {"name": "tiny"}, "layers": [layer], **sizes}, blocks)
         >>> page.startswith("<!DOCTYPE html>")
         True
+
     """
     _check(header, blocks)
     style = _asset("page.css")

@@ -2,6 +2,7 @@
    the largest keys of each row. A code c of 0..255 stands for the weight (c / 255)^2. */
 const Heads = (function () {
   const WEIGHT = Float32Array.from({ length: 256 }, (_, code) => (code / 255) ** 2);
+  const LEAST_LEFT = 0.001;   // of a row; enlarging less would show the coarseness of 8 bits as a pattern
   const loaded = new Map();   // layer -> its blocks
   const made = new Map();     // "layer.head" -> HeadWeights
 
@@ -37,7 +38,7 @@ const Heads = (function () {
       for (let i = row * this.kept; i < (row + 1) * this.kept; i++) if (this.top[i]) visit(this.keys[i], this.top[i]);
     }
 
-    /* Per row the factor that makes the other keys sum to what all keys summed to; 0 where nothing is left.
+    /* Per row the factor that makes the other keys sum to what all keys summed to; 0 where too little is left.
        A learned sink keeps its share. */
     withoutFirst() {
       const factors = new Float32Array(this.count);
@@ -54,7 +55,7 @@ const Heads = (function () {
         if (exact && Number.isFinite(exact[row])) first = exact[row];
         const left = this.full ? others : shared - first;
         this.left[row] = left;
-        factors[row] = others > 0 && left > 0 ? shared / left : 0;
+        factors[row] = others > 0 && left >= LEAST_LEFT ? shared / left : 0;
       }
       return factors;
     }
@@ -152,5 +153,5 @@ const Heads = (function () {
     return made.get(name);
   }
 
-  return { ready, WEIGHT };
+  return { ready, WEIGHT, LEAST_LEFT };
 })();

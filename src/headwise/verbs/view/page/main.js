@@ -133,6 +133,7 @@
 
   function start() {
     document.documentElement.classList.toggle("beside", MapLayout.widest.num_heads <= 16);
+    document.documentElement.style.setProperty("--map-width", MapLayout.wanted() + "px");
     facts();
     nextTokens();
     foot();

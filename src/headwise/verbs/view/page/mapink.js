@@ -48,7 +48,7 @@ const MapInk = (function () {
       let sum = 0;
       for (let key = 0; key < size; key++) sum += Heads.WEIGHT[codes[row * size + key]];
       const others = sum - Heads.WEIGHT[codes[row * size + first]];
-      if (others <= 1e-6) continue;
+      if (others < Heads.LEAST_LEFT) continue;
       const stretch = Math.sqrt(sum / others);
       for (let key = 0; key < size; key++) {
         if (key !== first) steps[row * size + key] = Math.min(255, codes[row * size + key] * stretch);

@@ -6,6 +6,7 @@ const MapLayout = (function () {
   const LEFT = 40;
   const LINE = 20;             // of numbers above the map
   const LARGEST = 64;
+  const EASY = 32;
   const SMALLEST = 12;
   const TALLEST = 1120;        // a map of many layers is kept near one screen
   const widest = header.layers.reduce((a, b) => (b.num_heads > a.num_heads ? b : a));
@@ -92,5 +93,8 @@ const MapLayout = (function () {
     return { ...plan, cell, height: last.y + cell };
   }
 
-  return { arrange, grouped, widest, alike };
+  /* The width at which the map is read with ease beside the open head. */
+  const wanted = () => LEFT + widest.num_heads * (EASY + GAP) + groupGaps(widest);
+
+  return { arrange, grouped, widest, alike, wanted };
 })();

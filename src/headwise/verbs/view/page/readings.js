@@ -41,12 +41,16 @@ const Readings = (function () {
     if (head.sinks) rows.unshift(bar("learned sink", from ? head.sink(state.token) : null, !from));
     const notes = [];
     if (header.seq_len > IN_ORDER_UP_TO) notes.push(rest(sorted, head, from));
-    const left = head.left[state.token];
-    if (from && state.discount && left > 0 && left < ROUGH) {
-      notes.push("Without the first token " + Words.weight(left) + " of this row is left: rough in 8 bits.");
-    }
+    if (from && state.discount) notes.push(remainder(head.left[state.token]));
     // Always there, so that what stands below keeps its place.
     profile.replaceChildren(...rows, Words.element("p", "quiet", notes.join(" ")));
+  }
+
+  /* How far the numbers of a row without its first token can be trusted. */
+  function remainder(left) {
+    if (left < Heads.LEAST_LEFT) return "Without the first token too little of this row is left to show.";
+    if (left < ROUGH) return "Without the first token " + Words.weight(left) + " of this row is left: rough in 8 bits.";
+    return "";
   }
 
   function inOrder(links) {
