@@ -15,6 +15,7 @@ from headwise.models.catalogue import CATALOGUE
 SourceKind = Literal["catalogue", "folder", "gguf", "hub"]
 
 PICKLE_SUFFIXES = {".bin", ".ckpt", ".joblib", ".pickle", ".pkl", ".pt", ".pth"}
+_MODEL_SUFFIXES = PICKLE_SUFFIXES | {".safetensors", ".gguf"}
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
@@ -62,9 +63,10 @@ def find_source(given: str | Path) -> Source:
             return _file(name, path)
     except OSError as error:
         raise ModelError(f"{name[:200]} cannot be looked at: {error.strerror}") from error
-    if isinstance(given, str) and _HUB_ID.fullmatch(name) and not _is_model_suffix(path.suffix):
+    is_path = not isinstance(given, str) or path.suffix.lower() in _MODEL_SUFFIXES
+    if not is_path and _HUB_ID.fullmatch(name):
         return Source("hub", name)
-    raise ModelError(_unknown(name, path))
+    raise ModelError(_unknown(name, is_path=is_path or os.sep in name))
 
 
 def refuse_pickle(path: Path) -> ModelError:
@@ -93,15 +95,11 @@ def _file(name: str, path: Path) -> Source:
     )
 
 
-def _is_model_suffix(suffix: str) -> bool:
-    return suffix.lower() in {".safetensors", ".gguf"} | PICKLE_SUFFIXES
-
-
-def _unknown(name: str, path: Path) -> str:
-    if os.sep in name or _is_model_suffix(path.suffix):
+def _unknown(name: str, *, is_path: bool) -> str:
+    if is_path:
         return f"there is no file or folder {name[:300]}; pass {_choices()}"
-    near = difflib.get_close_matches(name.lower(), CATALOGUE, n=2, cutoff=0.4)
-    meant = f" (did you mean {' or '.join(near)}?)" if near else ""
+    near = difflib.get_close_matches(name.lower(), CATALOGUE, n=1, cutoff=0.4)
+    meant = f" (did you mean {near[0]}?)" if near else ""
     return f"there is no model {name[:300]!r}{meant}; pass {_choices()}"
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from headwise.errors import ArgumentError, UnsupportedError
+from headwise.errors import ArgumentError, ModelError, UnsupportedError
 from headwise.models.encoding import encode
 from headwise.models.opening import OpenedModel
 from headwise.models.spelling import Spelling, spelling_of
@@ -52,7 +52,7 @@ def read_text(opened: OpenedModel, text: str) -> tuple[tuple[int, ...], tuple[To
     Raises:
         ArgumentError: the text is empty, longer than the model's positions, or cannot be written in tokens.
         UnsupportedError: the model reads no text.
-        ModelError: the tokenizer failed.
+        ModelError: the tokenizer failed, or does not belong to the model.
 
     Example:
         >>> _, tokens = read_text(opened, "The bank")
@@ -68,6 +68,12 @@ def read_text(opened: OpenedModel, text: str) -> tuple[tuple[int, ...], tuple[To
     if limit is not None and len(ids) > limit:
         raise ArgumentError(
             f"text has {len(ids)} tokens and {opened.name} has positions for {limit}; use a shorter text"
+        )
+    vocabulary = getattr(opened.model.config.get_text_config(), "vocab_size", None)
+    if isinstance(vocabulary, int) and max(ids) >= vocabulary:
+        raise ModelError(
+            f"the tokenizer of {opened.name} makes token {max(ids)} of this text, and the model knows "
+            f"{vocabulary} tokens; take tokenizer and weights from the same place"
         )
     tokens = readable_tokens(tokenizer, ids)
     spelling = spelling_of(tokenizer)
