@@ -42,8 +42,10 @@ class MultiHeadAttention(nn.Module):
         ArgumentError: a size or head count cannot be; the message names the nearest that can.
 
     Example:
+        >>> import torch
+        >>> from headwise import Causal, MultiHeadAttention
         >>> layer = MultiHeadAttention(d_model=512, num_heads=8, num_kv_heads=2)
-        >>> layer(torch.randn(2, 5, 512), mask=masks.Causal()).shape
+        >>> layer(torch.randn(2, 5, 512), mask=Causal()).shape
         torch.Size([2, 5, 512])
 
     Source: Vaswani et al. 2017, section 3.2.2; Ainslie et al. 2023, section 2.2, for grouped heads.

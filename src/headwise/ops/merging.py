@@ -26,7 +26,8 @@ def merge(outputs: Sequence[Tensor], logsumexps: Sequence[Tensor]) -> AttentionR
         ArgumentError: the parts differ in number, shape or dtype.
 
     Example:
-        >>> from headwise.ops import attention, attention_with_logsumexp
+        >>> import torch
+        >>> from headwise import attention, attention_with_logsumexp, merge
         >>> query, key, value = torch.randn(3, 1, 2, 5, 7).unbind()
         >>> old = attention_with_logsumexp(query, key[:, :, :2], value[:, :, :2])
         >>> new = attention_with_logsumexp(query, key[:, :, 2:], value[:, :, 2:])

@@ -52,9 +52,10 @@ def observe(
         ArgumentError: an argument has a type, shape, dtype, device or value that is not allowed.
 
     Example:
-        >>> from headwise import masks
+        >>> import torch
+        >>> from headwise import Causal, observe
         >>> query, key, value = torch.randn(3, 1, 2, 5, 7).unbind()
-        >>> observe(query, key, value, mask=masks.Causal()).evidence.entropy[0, 0, 0]
+        >>> observe(query, key, value, mask=Causal()).evidence.entropy[0, 0, 0]
         tensor(0.)
 
     """

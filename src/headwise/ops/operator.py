@@ -55,8 +55,10 @@ def attention(
         UnsupportedError: `impl="reference"` was asked for a gradient or for dropout.
 
     Example:
+        >>> import torch
+        >>> from headwise import Causal, attention
         >>> query, key, value = torch.randn(2, 8, 5, 64), torch.randn(2, 2, 5, 64), torch.randn(2, 2, 5, 64)
-        >>> attention(query, key, value, mask=masks.Causal()).shape
+        >>> attention(query, key, value, mask=Causal()).shape
         torch.Size([2, 8, 5, 64])
 
     Source: Vaswani et al. 2017, equation 1; Ainslie et al. 2023 for grouped heads; the Gemma 2 report,
@@ -111,9 +113,11 @@ def attention_with_logsumexp(
         UnsupportedError: `impl="reference"` was asked for a gradient or for dropout.
 
     Example:
-        >>> zero_scores = torch.zeros(1, 1, 1, 4), torch.zeros(1, 1, 3, 4), torch.zeros(1, 1, 3, 4)
-        >>> attention_with_logsumexp(*zero_scores).logsumexp.exp().round().item()
-        3.0
+        >>> import torch
+        >>> from headwise import attention_with_logsumexp
+        >>> query, key, value = torch.zeros(1, 1, 1, 4), torch.zeros(1, 1, 3, 4), torch.zeros(1, 1, 3, 4)
+        >>> attention_with_logsumexp(query, key, value).logsumexp  # log(3)
+        tensor([[[1.0986]]])
 
     """
     check_impl(impl)
@@ -157,6 +161,8 @@ def choose(
         ArgumentError: an argument has a type, shape, dtype, device or value that is not allowed.
 
     Example:
+        >>> import torch
+        >>> from headwise import choose
         >>> query, key, value = torch.randn(3, 1, 2, 5, 64).unbind()
         >>> choose(query, key, value, softcap=50.0)
         Choice(impl='torch', path='plain', reasons=('softcap: the fused kernel has none',))
