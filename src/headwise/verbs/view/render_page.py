@@ -16,9 +16,9 @@ from headwise.verbs.view.render_json import head_to_json
 from headwise.verbs.view.result import Float32, LayerMaps, View
 from headwise.version import __version__
 
-TILE_BUDGET_BYTES = 12_000_000
+TILE_BUDGET_BYTES = 8_000_000
 """Full-resolution maps of all layers go into the page while they take no more than this, uncompressed."""
-ROW_BUDGET_BYTES = 12_000_000
+ROW_BUDGET_BYTES = 4_000_000
 """The same for the exact statistics of every row."""
 
 CAVEATS = (
