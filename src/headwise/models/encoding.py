@@ -36,9 +36,7 @@ def encode(
         raise ModelError(f"the tokenizer failed on this text: {short_cause(error)}") from error
     ids = tuple(encoded["input_ids"])
     if len(ids) <= tokenizer.num_special_tokens_to_add(pair=False):
-        raise ArgumentError(
-            f"text={text[:80]!r} holds nothing that the tokenizer makes a token of; give some words"
-        )
+        raise ArgumentError(f"text={text[:80]!r} has nothing that the tokenizer makes a token of; give words")
     return ids, encoded["offset_mapping"] if tokenizer.is_fast else None
 
 

@@ -16,6 +16,9 @@ from headwise.models.spelling import Spelling, spelling_of
 
 TokenKind = Literal["text", "special", "bytes"]
 
+# The tokenizers library counts in 32 bits.
+_NO_ID = 1 << 32
+
 
 @dataclass(frozen=True)
 class Token:
@@ -141,7 +144,7 @@ def readable_tokens(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> t
     # Whether the next entry begins a word after another one, so that a space lies between them.
     after_word = False
     for number in map(int, ids):
-        entry = tokenizer.convert_ids_to_tokens(number) if number >= 0 else None
+        entry = tokenizer.convert_ids_to_tokens(number) if 0 <= number < _NO_ID else None
         if not isinstance(entry, str):
             raise ArgumentError(f"token id {number} is not in the vocabulary of {len(tokenizer)} tokens")
         if number in special or (number in added and added[number].special):
