@@ -125,6 +125,11 @@ def test_debug_shows_the_traceback_wherever_it_stands(
     assert "\nerror: " in shown
 
 
+def test_debug_counts_although_an_option_before_it_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--num-heads", "many", "--debug"]) == 2
+    assert capsys.readouterr().err.startswith("Traceback")
+
+
 def test_debug_is_not_remembered_from_one_run_to_the_next(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
