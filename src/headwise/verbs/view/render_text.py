@@ -58,11 +58,17 @@ def _token_line(tokens: tuple[Token, ...]) -> Text:
     for number, token in enumerate(tokens[:SHOWN_TOKENS]):
         if number:
             line.append("│", style="dim")
-        shown = printable(token.text).replace(" ", "·")
-        line.append(shown, style="default" if token.kind == "text" else "dim italic")
+        if token.kind == "text":
+            line.append(_with_spaces_shown(token.text))
+        else:
+            line.append(printable(token.text), style="dim italic")
     if len(tokens) > SHOWN_TOKENS:
         line.append(f" … and {len(tokens) - SHOWN_TOKENS} more", style="dim")
     return line
+
+
+def _with_spaces_shown(text: str) -> str:
+    return printable(text).replace(" ", "·")
 
 
 def _next_tokens(view: View) -> Table:
@@ -73,7 +79,7 @@ def _next_tokens(view: View) -> Table:
     for following in view.next_tokens:
         bar = "█" * round(following.probability * BAR_CELLS)
         table.add_row(
-            printable(following.token).replace(" ", "·"),
+            _with_spaces_shown(following.token),
             f"{following.probability:.3f}",
             Text(bar, style="blue"),
         )
