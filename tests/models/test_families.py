@@ -60,7 +60,7 @@ def test_weights_of_every_head_equal_those_of_eager(given):
             found = heads.evidence[layer]
             assert found.weights.shape == weights.shape
             assert not found.weights[~found.visible].any()
-            # A padding row that sees no key is 0 here and uniform under eager; so what comes of it differs too.
+            # A padding row that sees no key is 0 here and uniform under eager, and what comes of it differs.
             real = torch.ones_like(found.visible)
             if layer.kind == "cross":
                 real &= inputs["decoder_attention_mask"].bool()[:, None]
@@ -108,7 +108,7 @@ def test_a_dropped_keyword_is_caught_by_the_probe(kind, dropped, monkeypatch):
 
 
 def test_the_window_is_applied_once():
-    """Mistral's mask carries its window, and the keyword arrives as well; a window applied twice would narrow it."""
+    """Mistral's mask carries its window, and the keyword arrives as well."""
     model = family("MistralForCausalLM").build()
     with attach(model, collect=Collect(weights=True)) as heads:
         with torch.no_grad():

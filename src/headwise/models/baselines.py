@@ -53,6 +53,8 @@ def stand_ins(
             'has no one meaning; use how="mean" or "zero"'
         )
     texts = [baseline] if isinstance(baseline, Mapping) else list(baseline)
+    if not texts:
+        raise ArgumentError("baseline is an empty list; give at least one text, as inputs of the model")
     outputs = [each for text in texts for each in _outputs_on(model, recorder, layer, text)]
     make = _mean if how == "mean" else _table
     return {head: make(outputs, head) for head in heads}

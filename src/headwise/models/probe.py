@@ -16,8 +16,11 @@ from headwise.errors import ArgumentError, MismatchError, UnsupportedError
 
 Inputs = dict[str, Any]
 
-TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 0.02, torch.bfloat16: 0.1}
-"""Allowed difference, by the dtype of the output, in units of its largest entry or 1, whichever is more."""
+TOLERANCES = {torch.float64: 1e-5, torch.float32: 1e-4, torch.float16: 0.02, torch.bfloat16: 0.1}
+"""Allowed difference, by the dtype of the output, in units of its largest entry or 1, whichever is more.
+
+In float64 too it is eager that sets it: most families take their softmax in float32 whatever the dtype.
+"""
 
 TEXT_LENGTH, DECODER_LENGTH, ROWS = 13, 7, 3
 LEFT_PADDING, RIGHT_PADDING = 3, 2
@@ -28,17 +31,22 @@ FAILURES = (ValueError, TypeError, RuntimeError, IndexError, KeyError, Attribute
 
 
 def probes(model: PreTrainedModel) -> Iterator[Inputs]:
-    """Yield inputs that such a model may take, the likeliest first: small, and padded on either side."""
+    """Yield inputs that such a model may take, the most telling first: small, and padded on either side.
+
+    Eager attention in float64 gives NaN for a row that sees no key, so there is one without left padding too.
+    """
     main, accepted = model.main_input_name, inspect.signature(model.forward).parameters
     if main == "input_ids":
-        text = _text(model, accepted)
-        yield text
-        if "pixel_values" in accepted:
-            yield {**text, **_image(model.config)}
+        for left in (LEFT_PADDING, 0):
+            text = _text(model, accepted, left)
+            yield text
+            if "pixel_values" in accepted:
+                yield {**text, **_image(model.config)}
     elif main == "pixel_values":
         yield _image(model.config)
     elif main == "input_features":
-        yield {**_spectrogram(model.config), **_decoder_text(model, accepted)}
+        for left in (LEFT_PADDING, 0):
+            yield {**_spectrogram(model.config), **_decoder_text(model, accepted, left)}
     elif main == "input_values":
         yield {"input_values": _noise(ROWS, AUDIO_SAMPLES)}
 
@@ -58,17 +66,24 @@ def reference_outputs(
 
     """
     if given is not None:
-        return dict(given), _finite(model, run_given(model, given, "probe"))
+        inputs = dict(given)
+        outputs = run_given(model, inputs, "probe")
+        _refuse_non_finite(model, outputs)
+        return inputs, outputs
     failure: Exception | None = None
     for inputs in probes(model):
         try:
-            return inputs, _finite(model, run(model, inputs))
-        except FAILURES as error:
-            failure = error
-    name = type(model).__name__
+            outputs = run(model, inputs)
+            _refuse_non_finite(model, outputs)
+        except (*FAILURES, UnsupportedError) as error:
+            failure = failure or error
+        else:
+            return inputs, outputs
     reason = failure if failure is not None else f"its main input is {model.main_input_name!r}"
     raise UnsupportedError(
-        f"no probe could be built for {name} ({reason}); pass probe={{...}}, a small batch of its own inputs"
+        f"no probe could be built for {type(model).__name__} ({reason}); pass probe={{...}}, a small "
+        "batch of "
+        "its own inputs"
     ) from failure
 
 
@@ -151,14 +166,13 @@ def in_eval_mode(model: PreTrainedModel) -> Iterator[None]:
             module.training = training
 
 
-def _finite(model: PreTrainedModel, outputs: dict[str, Tensor]) -> dict[str, Tensor]:
+def _refuse_non_finite(model: PreTrainedModel, outputs: Mapping[str, Tensor]) -> None:
     if not outputs or not all(bool(tensor.isfinite().all()) for tensor in outputs.values()):
-        what = "contains NaN or inf" if outputs else "contains no float tensor"
+        what = "NaN or inf" if outputs else "no float tensor"
         raise UnsupportedError(
-            f"what {type(model).__name__} returns for the probe {what}, so nothing can be proven; "
-            "pass probe={...}, a small batch of its own inputs"
+            f"{type(model).__name__} gives {what} for the probe under eager attention, so nothing can "
+            "be proven"
         )
-    return outputs
 
 
 def _real_rows(inputs: Mapping[str, Any], name: str, output: Tensor) -> Tensor:
@@ -175,29 +189,29 @@ def _as_tuple(outputs: Any) -> tuple[Any, ...]:
     return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
-def _text(model: PreTrainedModel, accepted: Mapping[str, Any]) -> Inputs:
+def _text(model: PreTrainedModel, accepted: Mapping[str, Any], left: int) -> Inputs:
     ids = _ids(model.config, TEXT_LENGTH)
     inputs: Inputs = {"input_ids": ids}
     if "attention_mask" in accepted:
-        mask = _padding(ids)
+        mask = _padding(ids, left)
         inputs |= {"input_ids": ids.masked_fill(mask == 0, _pad_token(model.config)), "attention_mask": mask}
-    return {**inputs, **_decoder_text(model, accepted)}
+    return {**inputs, **_decoder_text(model, accepted, left)}
 
 
-def _decoder_text(model: PreTrainedModel, accepted: Mapping[str, Any]) -> Inputs:
+def _decoder_text(model: PreTrainedModel, accepted: Mapping[str, Any], left: int) -> Inputs:
     if not model.config.is_encoder_decoder:
         return {}
     ids = _ids(model.config, DECODER_LENGTH)
     inputs: Inputs = {"decoder_input_ids": ids}
     if "decoder_attention_mask" in accepted:
-        inputs["decoder_attention_mask"] = _padding(ids)
+        inputs["decoder_attention_mask"] = _padding(ids, left)
     return inputs
 
 
-def _padding(ids: Tensor) -> Tensor:
+def _padding(ids: Tensor, left: int) -> Tensor:
     """Return a mask whose first row is full, the second padded on the left, the third on the right."""
     mask = torch.ones_like(ids)
-    mask[1, : min(LEFT_PADDING, ids.shape[1] - 1)] = 0
+    mask[1, : min(left, ids.shape[1] - 1)] = 0
     mask[2, ids.shape[1] - min(RIGHT_PADDING, ids.shape[1] - 1) :] = 0
     return mask
 

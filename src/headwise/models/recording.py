@@ -7,7 +7,7 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -53,6 +53,12 @@ class Recorder:
         self._seats: defaultdict[nn.Module, list[AttachedLayer]] = defaultdict(list)
         self._forward = _Forward()
         self._trace: Trace | None = None
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise UnsupportedError(
+            f"{self._family} is attached to headwise, and copying or pickling it would take the hooks along; "
+            "detach() it first"
+        )
 
     @property
     def evidence(self) -> Mapping[AttachedLayer, Evidence[Tensor]]:
