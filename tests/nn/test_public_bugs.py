@@ -1,0 +1,147 @@
+"""Faults that users of attention modules have reported, each with the right behaviour on a small input.
+
+`repository#n` is an issue or pull request on GitHub.
+"""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from headwise import ops
+from headwise.errors import ArgumentError
+from headwise.evidence import Collect
+from headwise.masks import Causal, Lengths
+from headwise.nn import MultiHeadAttention
+
+
+def test_one_empty_row_leaves_every_gradient_finite_and_is_the_output_bias() -> None:
+    # pytorch#41508
+    layer = MultiHeadAttention(1, 1)
+    given = torch.rand(2, 4, 1)
+    forbidden = torch.tensor([[0.0, 1, 1, 1], [0, 0, 1, 1], [1, 0, 0, 1], [1, 1, 0, 0]]).bool()
+    padding = Lengths([4, 2])
+    found = layer(given, mask=~forbidden & padding)
+    assert torch.equal(found[1, 3], layer.out_proj.bias)
+    found[:, :2].sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in layer.parameters())
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("with_grad", [True, False])
+def test_an_empty_batch_element_is_the_bias_in_every_mode(training: bool, with_grad: bool) -> None:
+    # pytorch PR#190486, #160064: NaN in the evaluation path, 0 in another
+    layer = MultiHeadAttention(8, 2).train(training)
+    nn.init.normal_(layer.out_proj.bias)
+    given = torch.randn(2, 3, 8)
+    with torch.set_grad_enabled(with_grad):
+        found = layer(given, mask=Lengths([3, 0]))
+    assert torch.equal(found[1], layer.out_proj.bias.expand(3, 8))
+    torch.testing.assert_close(found[:1], layer(given[:1]))
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (3, 4, 4), (2, 4, 4), (2, 3, 4, 4)])
+@pytest.mark.parametrize("kind", ["boolean", "float"])
+def test_a_mask_of_any_rank_and_dtype_means_the_same_in_training_and_evaluation(
+    shape: tuple[int, ...], kind: str
+) -> None:
+    # pytorch#107084: a float mask became boolean in the fast path; #97409, #97605: rank 3 crashed in one mode
+    layer, given = MultiHeadAttention(6, 3), torch.randn(2, 4, 6)
+    mask = torch.randn(shape) if kind == "float" else torch.rand(shape) < 0.6
+    trained = layer.train()(given, mask=mask)
+    with torch.no_grad():
+        assert torch.equal(layer.eval()(given, mask=mask), trained)
+
+
+def test_causal_alone_is_enough_and_no_hint() -> None:
+    # pytorch#99282, #100709: ignored without a mask, or refused
+    layer, given = MultiHeadAttention(8, 2), torch.randn(1, 5, 8)
+    lower = torch.ones(5, 5, dtype=torch.bool).tril()
+    torch.testing.assert_close(layer(given, mask=Causal()), layer(given, mask=lower))
+    changed = given.clone()
+    changed[:, 3:] += 1.0
+    assert torch.equal(layer(changed, mask=Causal())[:, :3], layer(given, mask=Causal())[:, :3])
+
+
+def test_heads_are_slices_of_the_width_and_not_of_the_tokens() -> None:
+    # onnx#7118, FuxiCTR#30, transformer-from-scratch PR#6, opacus PR#825: a view without a transpose
+    layer = MultiHeadAttention(4, 2, bias=False)
+    seen: list[Tensor] = []
+    for projection in (layer.q_proj, layer.k_proj, layer.v_proj, layer.out_proj):
+        nn.init.eye_(projection.weight)
+    layer.out_proj.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    given = torch.tensor([[[1.0, 2, 3, 4], [5, 6, 7, 8]]])
+    layer(given, mask=torch.eye(2, dtype=torch.bool))  # each token sees itself: the heads are the values
+    assert torch.equal(seen[0], given)
+    other = layer(given, mask=torch.tensor([[[[True, False]] * 2, [[False, True]] * 2]]))
+    assert other.tolist() == [[[1.0, 2, 7, 8], [1, 2, 7, 8]]]
+
+
+def test_head_counts_that_cannot_be_are_refused_with_the_numbers() -> None:
+    # pytorch#103668, #28719, detr#499: "must be divisible", without saying what by what
+    with pytest.raises(
+        ArgumentError, match=r"num_heads=8 does not divide d_model=100; pass head_dim explicitly"
+    ):
+        MultiHeadAttention(100, 8)
+    layer = MultiHeadAttention(100, 8, head_dim=16, value_head_dim=24)
+    assert layer(torch.randn(1, 3, 100)).shape == (1, 3, 100)
+
+
+def test_batch_comes_first_and_is_never_attended_across() -> None:
+    # OmDet#19, pytorch#122959, #63560
+    layer, given = MultiHeadAttention(8, 2), torch.randn(2, 5, 8)
+    alone = torch.cat([layer(given[:1]), layer(given[1:])])
+    torch.testing.assert_close(layer(given), alone)
+
+
+def test_dropout_is_off_in_evaluation() -> None:
+    # pytorch#124464, #99293, timm PR#1978, torchtune#1791, wenet#2699, vjepa2 PR#160
+    layer, given = MultiHeadAttention(8, 2, dropout=0.9).eval(), torch.randn(2, 5, 8)
+    assert torch.equal(layer(given), layer(given))
+    assert not torch.equal(layer.train()(given), layer(given))
+
+
+def test_the_forward_of_every_projection_is_called() -> None:
+    # peft#761, LoRA-Torch#3, pytorch#118165, neural-compressor#960: adapters and quantisers never ran
+    layer, given = MultiHeadAttention(8, 2), torch.randn(2, 5, 8)
+    called: list[str] = []
+    for name, module in layer.named_children():
+        assert isinstance(module, nn.Linear)
+        module.register_forward_hook(lambda *_, name=name: called.append(name))
+    layer(given)
+    assert called == ["q_proj", "k_proj", "v_proj", "out_proj"]
+
+
+def test_an_adapter_in_place_of_a_projection_takes_part() -> None:
+    # peft#761
+    class Adapted(nn.Module):
+        def __init__(self, base: nn.Linear) -> None:
+            super().__init__()
+            self.base = base
+            self.down, self.up = nn.Linear(8, 2, bias=False), nn.Linear(2, 8, bias=False)
+
+        def forward(self, given: Tensor) -> Tensor:
+            return self.base(given) + self.up(self.down(given))
+
+    layer, given = MultiHeadAttention(8, 2), torch.randn(2, 5, 8)
+    before = layer(given)
+    layer.v_proj = Adapted(layer.v_proj)  # type: ignore[assignment]
+    assert not torch.allclose(layer(given), before)
+    layer(given).sum().backward()
+    assert layer.v_proj.up.weight.grad.abs().sum() > 0
+
+
+def test_weights_of_each_head_are_to_be_had_in_every_mode() -> None:
+    # pytorch#34537, #47583, fairseq#3365: averaged over heads; transformers#30978, #38750: None, or slow
+    layer, given = MultiHeadAttention(8, 2), torch.randn(2, 5, 8)
+    for training in (True, False):
+        layer.train(training)
+        query, key, value = (
+            projection(given).unflatten(2, (2, 4)).transpose(1, 2)
+            for projection in (layer.q_proj, layer.k_proj, layer.v_proj)
+        )
+        seen = ops.observe(query, key, value, mask=Causal(), collect=Collect(weights=True))
+        assert seen.evidence.weights is not None
+        assert seen.evidence.weights.shape == (2, 2, 5, 5)
+        torch.testing.assert_close(
+            layer.out_proj(seen.output.transpose(1, 2).flatten(2)), layer(given, mask=Causal())
+        )
