@@ -95,7 +95,7 @@ def test_weights_of_a_batch_equal_those_of_each_text_alone(smollm2):
 
 @pytest.mark.parametrize(("layer", "head"), [(0, 0), (3, 5), (5, 8)])
 def test_zero_ablation_equals_a_zeroed_slice_before_the_projection(opened, layer, head):
-            torch.testing.assert_close(together[layer], own, atol=1e-4, rtol=0)
+    """With evidence collected our arithmetic is eager's own; without it the fused kernel rounds its way."""
     model, batch = opened.model, padded_batch(opened)
     with eager(model):
         whole = outputs(model, batch)

@@ -16,7 +16,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
 from headwise import masks
-from headwise.errors import ArgumentError, UnsupportedError
+from headwise.errors import UnsupportedError
 from headwise.models.keywords import refuse_unknown
 from headwise.models.layer_call import LayerCall
 
@@ -62,7 +62,7 @@ def attention_function(
         mask: Tensor | masks.Mask | None = _claimed_mask(module, query.shape[2], is_causal, sliding_window)
         bias = position_bias
     else:
-        _refuse_odd_mask(module, attention_mask, is_causal)
+        _refuse_odd_mask(module, attention_mask)
         mask, bias = _mask_and_bias(attention_mask, position_bias)
     batch = max(query.shape[0], key.shape[0])
     call = LayerCall(
@@ -126,7 +126,7 @@ def _claimed_mask(
     return masks.Causal() if causal and seq_len > 1 else None
 
 
-def _refuse_odd_mask(module: nn.Module, attention_mask: Tensor, is_causal: bool | None) -> None:
+def _refuse_odd_mask(module: nn.Module, attention_mask: Tensor) -> None:
     kind = attention_mask.dtype
     if attention_mask.dim() != 4 or not (kind == torch.bool or kind.is_floating_point):
         raise UnsupportedError(
@@ -134,11 +134,6 @@ def _refuse_odd_mask(module: nn.Module, attention_mask: Tensor, is_causal: bool 
             f"{str(kind).removeprefix('torch.')}; headwise reads rank 4 (batch, head, seq, kv), "
             "boolean (True "
             "means may attend) or float (added to the scores)"
-        )
-    if is_causal is False and getattr(module, "is_causal", False):
-        raise ArgumentError(
-            f"is_causal=False was passed to a causal {type(module).__name__}, whose mask stays causal; "
-            "set model.config.is_causal = False instead, which changes the mask"
         )
 
 

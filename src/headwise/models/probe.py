@@ -66,10 +66,9 @@ def reference_outputs(
 
     """
     if given is not None:
-        inputs = dict(given)
-        outputs = run_given(model, inputs, "probe")
+        outputs = run_given(model, given, "probe")
         _refuse_non_finite(model, outputs)
-        return inputs, outputs
+        return dict(given), outputs
     failure: Exception | None = None
     for inputs in probes(model):
         try:
