@@ -34,6 +34,8 @@ def folder(tmp_path):
         "distributed_config",
         "transformers_weights",
         "name_or_path",
+        "_name_or_path",
+        "_anything_private",
     ],
 )
 def test_fields_that_choose_code_or_files_never_reach_transformers(folder, key):

@@ -52,6 +52,7 @@ def test_a_folder_gives_the_model_that_was_saved(llama):
 def test_weights_of_16_bits_become_float32(llama):
     half = {name: weight.bfloat16() for name, weight in load_file(llama / "model.safetensors").items()}
     save_file(half, llama / "model.safetensors", metadata={"format": "pt"})
+    rewrite(llama / "config.json", dtype="bfloat16")
     opened = open_model(llama)
     assert {weight.dtype for weight in opened.model.parameters()} == {torch.float32}
     assert torch.equal(opened.model.model.norm.weight, half["model.norm.weight"].float())
@@ -255,8 +256,12 @@ def test_an_interruption_is_not_taken_for_a_fault_of_the_model(failing_tokenizer
         open_model(failing_tokenizer(error))
 
 
-def test_libraries_are_silent_while_opening_and_get_their_voice_back(llama, capfd, failing_tokenizer):
+def test_libraries_are_silent_while_opening_and_get_their_voice_back(
+    llama, capfd, failing_tokenizer, monkeypatch
+):
     hub = logging.getLogger("huggingface_hub")
+    monkeypatch.setattr(hub, "level", logging.INFO)
+    transformers.logging.set_verbosity_info()
     before = (transformers.logging.get_verbosity(), hub.level, list(warnings.filters))
     transformers.logging.enable_progress_bar()
     open_model(llama)
@@ -265,6 +270,7 @@ def test_libraries_are_silent_while_opening_and_get_their_voice_back(llama, capf
     assert capfd.readouterr() == ("", "")
     assert (transformers.logging.get_verbosity(), hub.level, list(warnings.filters)) == before
     assert transformers.logging.is_progress_bar_enabled()
+    transformers.logging.set_verbosity_warning()
 
 
 def test_a_folder_that_may_not_be_read_is_refused(llama, monkeypatch):

@@ -59,6 +59,15 @@ def test_metaspace_is_read_without_its_marks(minilm):
     assert texts(tokens) == texts(readable_tokens(tokenizer, ids)) == ["The", " ba", "nk"]
 
 
+def test_two_tokens_of_one_character_do_not_both_claim_it(minilm):
+    # "½" is read as a one, a fraction slash and a two, and cut in the middle.
+    backend = Tokenizer(models.Unigram([("<unk>", 0.0), ("a1", -1.0), ("\u20442b", -1.0)], unk_id=0))
+    backend.normalizer = normalizers.NFKC()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>")  # noqa: S106 - a token
+    _, tokens = read_text(dataclasses.replace(minilm, tokenizer=tokenizer), "a½b")
+    assert texts(tokens) == ["a½", "b"]
+
+
 def test_word_ends_are_read_as_spaces(minilm):
     # As CLIP: bytes, lower case, and a mark where a word ends.
     vocabulary = {

@@ -135,10 +135,6 @@ def _load_model(place: str, source: Path) -> PreTrainedModel:
         raise ModelError(
             f"{source} lacks {len(missing)} of the model's weights, first {missing[0]}; get a whole file"
         )
-    # transformers marks the model as still packed, and refuses to save it; by now its weights are plain.
-    model.hf_quantizer = None
-    if hasattr(model.config, "quantization_config"):
-        del model.config.quantization_config
     packed = [name for name, weight in model.named_parameters() if weight.dtype != torch.float32]
     if packed:
         raise UnsupportedError(
