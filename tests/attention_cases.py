@@ -190,13 +190,13 @@ def all_options(batch: int, num_heads: int, seq_len: int, kv_len: int) -> dict[s
 def all_cases(dtype: torch.dtype) -> list[Case]:
     """Return every mask with every option, the kinds of input taking turns, and poison where nobody looks."""
     cases: list[Case] = []
-    for kv_len, value_head_dim in ((7, 11), (5, 13)):
+    for kv_len, value_head_dim in ((7, 11), (5, 13), (5, 11)):
         for mask_name, mask in all_masks(2, 6, 5, kv_len).items():
             for option_name, options in all_options(2, 6, 5, kv_len).items():
                 kind = KINDS[len(cases) % len(KINDS)]
                 query, key, value = tensors(
                     kind, kv_len=kv_len, value_head_dim=value_head_dim, dtype=dtype, seed=len(cases)
                 )
-                name = f"{mask_name}, {option_name}, {kind}, kv_len {kv_len}"
+                name = f"{mask_name}, {option_name}, {kind}, kv_len {kv_len}, value_head_dim {value_head_dim}"
                 cases.append(poisoned(Case(name, query, key, value, {"mask": mask, **options})))
     return cases

@@ -125,7 +125,9 @@ def visible_and_bias(
             visible &= tensor
         else:
             visible &= tensor != -np.inf
-            added += np.where(tensor == -np.inf, 0.0, tensor)
+            finite = np.where(tensor == -np.inf, 0.0, tensor)
+            with np.errstate(over="ignore"):  # two of the lowest number add up to it, and hide nothing
+                added = np.maximum(added + finite, np.finfo(np.float64).min)
     return visible, added
 
 

@@ -1,3 +1,4 @@
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -47,6 +48,17 @@ def test_gradients_of_large_scores_keep_weights_that_sum_to_one(size: float) -> 
     upstream = torch.ones(2, 3, 61, 11)
     found = gradients(ops.attention, [size * query, size * key, value], upstream)
     torch.testing.assert_close(found[2].sum(2), torch.full((2, 3, 11), 61.0), rtol=2e-6, atol=0)
+
+
+@differentiable_ways
+def test_anomaly_detection_finds_no_nan_in_empty_rows(way: Way) -> None:
+    mask = torch.eye(5, 7, dtype=torch.bool)
+    mask[2] = False
+    made = [tensor.requires_grad_() for tensor in tensors("randn")]
+    with warnings.catch_warnings(), torch.autograd.set_detect_anomaly(True):
+        warnings.simplefilter("ignore")  # that anomaly detection is on
+        found = way(*made, mask=mask)
+        (found.output.sum() + found.logsumexp.exp().sum()).backward()
 
 
 def float64(*shape: int) -> Tensor:

@@ -136,6 +136,13 @@ def test_two_biases_of_the_lowest_number_do_not_hide_together(way: Way) -> None:
 
 
 @every_way
+def test_not_even_in_float64_where_their_sum_is_infinite(way: Way) -> None:
+    made = tensors("randn", dtype=torch.float64)
+    lowest = torch.full((5, 7), torch.finfo(torch.float64).min, dtype=torch.float64)
+    torch.testing.assert_close(way(*made, mask=lowest, bias=lowest).output, way(*made).output)
+
+
+@every_way
 def test_a_finite_bias_is_no_mask_and_minus_infinity_is(way: Way) -> None:
     made = tensors("randn")
     finite = torch.zeros(5, 7)
@@ -198,6 +205,34 @@ def test_what_is_hidden_is_never_read(
 def naive_visible(query: Tensor, key: Tensor, mask: Any) -> Tensor:
     identity = torch.eye(key.shape[2]).expand(*key.shape[:3], key.shape[2])
     return naive_attention(query, torch.zeros_like(key), identity, mask=mask).output > 0
+
+
+@every_way
+@both_paths
+@pytest.mark.parametrize("poisoned", ["key", "value"])
+def test_nan_in_one_kv_head_reaches_the_query_heads_of_its_group_only(
+    way: Way, value_head_dim: int, poisoned: str
+) -> None:
+    query, key, value = tensors("randn", value_head_dim=value_head_dim)
+    clean = way(query, key, value, mask=Causal()).output
+    {"key": key, "value": value}[poisoned][1, 1, 0] = torch.nan
+    found = way(query, key, value, mask=Causal()).output
+    assert found[1, 2:4].isnan().all()
+    for heads in (slice(0, 2), slice(4, 6)):
+        torch.testing.assert_close(found[:, heads], clean[:, heads])
+    torch.testing.assert_close(found[0], clean[0])
+
+
+@every_way
+@both_paths
+def test_infinities_of_both_signs_meet_only_in_rows_that_see_both(way: Way, value_head_dim: int) -> None:
+    query, key, value = tensors("randn", seq_len=7, value_head_dim=value_head_dim)
+    value[:, :, 2], value[:, :, 4] = torch.inf, -torch.inf
+    found = way(query, key, value, mask=Window.of(3)).output
+    assert found[:, :, :2].isfinite().all()
+    assert (found[:, :, 2:4] == torch.inf).all()
+    assert found[:, :, 4].isnan().all()
+    assert (found[:, :, 5:] == -torch.inf).all()
 
 
 @differentiable_ways
