@@ -49,7 +49,7 @@ def byte_letters() -> list[str]:
     return letters
 
 
-def llama_pairs(model: LlamaForCausalLM, *, pre: str = "smollm", without: str = "") -> list[bytes]:
+def llama_pairs(model: LlamaForCausalLM, *, pre: str = "smollm") -> list[bytes]:
     config = model.config
     spaces = ["ĠĠ", "ĠĠĠ", "in", "the", "Ġin", "Ġthe"]
     merges = ["Ġ Ġ", "ĠĠ Ġ", "i n", "t h", "th e", "Ġ in", "Ġ the"]
@@ -81,7 +81,6 @@ def llama_pairs(model: LlamaForCausalLM, *, pre: str = "smollm", without: str = 
     return [
         array(key, *value) if kind == ARRAY else pair(key, kind, value)
         for key, (kind, value) in named.items()
-        if key != without
     ]
 
 
@@ -114,8 +113,6 @@ def interleaved(weight: torch.Tensor, num_heads: int) -> torch.Tensor:
     return halves.transpose(1, 2).reshape(weight.shape)
 
 
-def tiny_gguf(
-    path: Path, model: LlamaForCausalLM | None = None, *, pre: str = "smollm", without: str = ""
-) -> Path:
+def tiny_gguf(path: Path, model: LlamaForCausalLM | None = None, *, pre: str = "smollm") -> Path:
     model = tiny_llama() if model is None else model
-    return write_gguf(path, llama_pairs(model, pre=pre, without=without), llama_weights(model))
+    return write_gguf(path, llama_pairs(model, pre=pre), llama_weights(model))

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-U8, I32, U32, F32, STRING, ARRAY, U64 = 0, 5, 4, 6, 8, 9, 10
-_FORMATS = {U8: "<B", I32: "<i", U32: "<I", F32: "<f", U64: "<Q"}
+U8, I32, U32, F32, BOOL, STRING, ARRAY, U64 = 0, 5, 4, 6, 7, 8, 9, 10
+_FORMATS = {U8: "<B", I32: "<i", U32: "<I", F32: "<f", BOOL: "<?", U64: "<Q"}
 
 
 def text(value: str | bytes) -> bytes:

@@ -29,11 +29,6 @@ _HEADER_SECONDS = 30
 _HEADER_BYTES = 1 << 30
 _WORKING_BYTES = 4 << 30
 
-# `tokenizer.ggml.pre` names how text is cut before the merges apply; transformers cuts as GPT-2 does when it
-# does not know the name, and so gets other tokens. These cut each digit off first, then as GPT-2 does.
-_EACH_DIGIT_ALONE = {"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"}
-_AS_GPT2 = {"gpt-2", "phi-2", "mpt", "olmo", "jais"}
-
 
 def main(arguments: list[str]) -> int:
     """Convert; return the exit status, and on a refusal tell the parent why in one line of JSON."""
@@ -91,7 +86,6 @@ def _check_size(source: Path, header: GgufHeader) -> None:
 
 def _convert(source: Path, folder: Path, header: GgufHeader) -> None:
     _check_size(source, header)
-    _check_tokenizer(source, header)
     _, seconds = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
@@ -106,7 +100,7 @@ def _convert(source: Path, folder: Path, header: GgufHeader) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent) as place:
         # A folder of its own: nothing that lies beside the user's file is looked at.
         Path(place, "model.gguf").symlink_to(source)
-        tokenizer = _load_tokenizer(place, header)
+        tokenizer = _load_tokenizer(place, source, header)
         model = _load_model(place, source)
     tokenizer.save_pretrained(folder)
     model.save_pretrained(folder)
@@ -152,40 +146,14 @@ def _plain_weights() -> dict[str, Any]:
     return {"quantization_config": GgufConfig(dequantize=True)}
 
 
-def _check_tokenizer(source: Path, header: GgufHeader) -> None:
-    """Refuse a byte-level tokenizer whose way of cutting text is unknown: its tokens would be wrong."""
-    pre = header.values.get("tokenizer.ggml.pre")
-    if header.values.get("tokenizer.ggml.model") != "gpt2" or pre in _EACH_DIGIT_ALONE | _AS_GPT2:
-        return
-    try:
-        from transformers.integrations.gguf.gguf_tokenizer_mapping import (  # noqa: PLC0415 - see the top
-            GGUF_PRE_TOKENIZER_SPLITS,
-        )
-    except ImportError:
-        GGUF_PRE_TOKENIZER_SPLITS = {}  # noqa: N806 - the name it has in transformers
-    if pre not in GGUF_PRE_TOKENIZER_SPLITS:
-        raise UnsupportedError(
-            f"{source} cuts text as tokenizer.ggml.pre={pre!r} says, which neither headwise nor this "
-            "transformers knows; its tokens would come out wrong. Open the model as a folder of safetensors"
-        )
+def _load_tokenizer(place: str, source: Path, header: GgufHeader) -> PreTrainedTokenizerBase:
+    from transformers import AutoTokenizer  # noqa: PLC0415 - see the top
 
+    from headwise.models.gguf_tokenizer import byte_level_tokenizer  # noqa: PLC0415
 
-def _load_tokenizer(place: str, header: GgufHeader) -> PreTrainedTokenizerBase:
-    from tokenizers import pre_tokenizers  # noqa: PLC0415 - see the top
-    from transformers import AutoTokenizer  # noqa: PLC0415
-
-    tokenizer = AutoTokenizer.from_pretrained(place, gguf_file="model.gguf", trust_remote_code=False)
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    pre = header.values.get("tokenizer.ggml.pre")
-    if pre in _EACH_DIGIT_ALONE:
-        digits = pre_tokenizers.Digits(individual_digits=True)
-        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, byte_level])
-    elif pre in _AS_GPT2:
-        tokenizer.backend_tokenizer.pre_tokenizer = byte_level
-    context = header.values.get(f"{header.architecture}.context_length")
-    if isinstance(context, int):
-        tokenizer.model_max_length = context
-    return tokenizer
+    if header.values.get("tokenizer.ggml.model") == "gpt2":
+        return byte_level_tokenizer(source, header)
+    return AutoTokenizer.from_pretrained(place, gguf_file="model.gguf", trust_remote_code=False)
 
 
 def _prove(source: Path, folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:

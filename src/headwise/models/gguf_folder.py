@@ -20,7 +20,7 @@ from headwise.errors import HeadwiseError, ModelError, UnsupportedError
 from headwise.models.cache_folder import Notify, build_once
 
 # Raise it whenever the converted folder would come out differently, so that older folders are not used.
-CONVERSION_FORMAT = 1
+CONVERSION_FORMAT = 2
 
 # The child has one refusal to tell; anything else on its standard output is not from headwise.
 REFUSED = 3

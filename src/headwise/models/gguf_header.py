@@ -24,10 +24,13 @@ MAX_PAIRS = 16_384
 MAX_TENSORS = 65_536
 MAX_DIMS = 4
 MAX_NAME_BYTES = 256
+MAX_TOKEN_BYTES = 4_096
 MAX_STRING_BYTES = 16_000_000
 # Only the tokenizer has long lists, one entry a token or a merge; the largest vocabularies have some 500,000.
 MAX_TOKENIZER_ARRAY = 1_000_000
 MAX_OTHER_ARRAY = 65_536
+
+_KEPT_LISTS = {"tokenizer.ggml.tokens", "tokenizer.ggml.token_type", "tokenizer.ggml.merges"}
 
 _STRING, _ARRAY = 8, 9
 _SCALARS = {
@@ -53,10 +56,11 @@ class GgufTensor:
 
 @dataclass(frozen=True)
 class GgufHeader:
-    """What a GGUF file says about itself: its architecture, its single values, and its tensors."""
+    """What a GGUF file says of itself: architecture, single values, the tokenizer's lists, tensors."""
 
     architecture: str
     values: dict[str, int | float | bool | str]
+    lists: dict[str, list[Any]]
     tensors: tuple[GgufTensor, ...]
 
     @property
@@ -103,7 +107,7 @@ class _Cursor:
         # The shortest tensor entry takes 25 bytes, the shortest key and value 13.
         self.bound("tensors", num_tensors, MAX_TENSORS, bytes_each=25)
         self.bound("metadata entries", num_pairs, MAX_PAIRS, bytes_each=13)
-        values = self.pairs(num_pairs)
+        values, lists = self.pairs(num_pairs)
         architecture = values.get("general.architecture")
         if not isinstance(architecture, str) or not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,63}", architecture):
             self.refuse(f"general.architecture is {architecture!r}, which names no architecture")
@@ -112,10 +116,11 @@ class _Cursor:
             self.refuse(f"general.alignment is {alignment!r}, and must be a power of two up to 65536")
         tensors = tuple(self.tensors(num_tensors, alignment))
         self.check_places(tensors, start=-(-self.at // alignment) * alignment)
-        return GgufHeader(architecture, values, tensors)
+        return GgufHeader(architecture, values, lists, tensors)
 
-    def pairs(self, count: int) -> dict[str, int | float | bool | str]:
-        values: dict[str, int | float | bool | str] = {}
+    def pairs(self, count: int) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+        values: dict[str, Any] = {}
+        lists: dict[str, list[Any]] = {}
         seen = set()
         for _ in range(count):
             key = self.string("a metadata key", MAX_NAME_BYTES)
@@ -126,22 +131,28 @@ class _Cursor:
             if kind == _STRING:
                 values[key] = self.string(key, MAX_STRING_BYTES)
             elif kind == _ARRAY:
-                self.skip_array(key)
+                self.array(key, lists)
             else:
                 values[key] = self.number(self.scalar(key, kind))
-        return values
+        return values, lists
 
-    def skip_array(self, key: str) -> None:
+    def array(self, key: str, lists: dict[str, list[Any]]) -> None:
+        """Go past an array; keep it if it is one of the tokenizer's."""
         kind, count = self.number(_U32), self.number(_U64)
         if kind == _ARRAY:
             self.refuse(f"{key} is an array of arrays, which no model needs")
         longest = MAX_TOKENIZER_ARRAY if key.startswith("tokenizer.") else MAX_OTHER_ARRAY
         if kind != _STRING:
-            width = self.scalar(key, kind).size
-            self.bound(f"entries of {key}", count, longest, bytes_each=width)
-            self.at += count * width
+            layout = self.scalar(key, kind)
+            self.bound(f"entries of {key}", count, longest, bytes_each=layout.size)
+            if key in _KEPT_LISTS:
+                lists[key] = list(struct.unpack_from(f"<{count}{layout.format[1:]}", self.data, self.at))
+            self.at += count * layout.size
             return
         self.bound(f"entries of {key}", count, longest, bytes_each=_U64.size)
+        if key in _KEPT_LISTS:
+            lists[key] = [self.string(key, MAX_TOKEN_BYTES) for _ in range(count)]
+            return
         for _ in range(count):
             self.skip(self.number(_U64), key, MAX_STRING_BYTES)
 
