@@ -5,6 +5,7 @@ import weakref
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers.masking_utils import bidirectional_mask_function
 
 from headwise.errors import UnsupportedError
 from headwise.evidence import Collect
@@ -160,6 +161,16 @@ def test_evidence_of_a_static_cache_counts_from_the_last_key_that_was_written():
     torch.testing.assert_close(
         listener.evidence.self_token, torch.stack([weights[:, :, 0, 3], weights[:, :, 1, 4]], -1)
     )
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_mask_is_always_a_tensor(causal):
+    """Also where transformers would leave it out for its own functions, which then have to guess."""
+    see_all = {} if causal else {"mask_function": bidirectional_mask_function}
+    skips = {"allow_is_causal_skip": True, "allow_is_bidirectional_skip": True}
+    mask = interface.mask_function(batch_size=2, q_length=5, kv_length=5, **see_all, **skips)
+    assert mask.dtype == torch.bool
+    assert torch.equal(mask[1, 0], torch.ones(5, 5).tril().bool() if causal else torch.ones(5, 5).bool())
 
 
 @pytest.mark.parametrize("name", sorted(HARMLESS))

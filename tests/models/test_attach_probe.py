@@ -1,7 +1,9 @@
 """The proof on a probe: what it reaches, what it refuses, and what a model may not do afterwards."""
 
+import gc
 import sys
 import types
+import weakref
 
 import pytest
 import torch
@@ -10,7 +12,7 @@ from transformers import DiffLlamaConfig, DiffLlamaForCausalLM, LlamaForCausalLM
 from headwise.errors import ArgumentError, UnsupportedError
 from headwise.evidence import Collect
 from headwise.models import attach
-from headwise.models.probe import probes
+from headwise.models.probe_inputs import probes
 
 from .families import GROUPED, TEXT, family
 
@@ -50,7 +52,7 @@ def test_a_probe_that_does_not_run_is_refused():
 def test_a_model_whose_inputs_are_not_known_asks_for_a_probe():
     model = family("LlamaForCausalLM").build()
     model.main_input_name = "wishes"
-    with pytest.raises(UnsupportedError, match=r"no probe .* \(its main input is 'wishes'\); pass probe="):
+    with pytest.raises(UnsupportedError, match=r"no probe .* make its main input, wishes\); pass probe="):
         attach(model)
 
 
@@ -109,6 +111,24 @@ def test_a_class_whose_source_cannot_be_read_is_refused(monkeypatch):
         attach(model)
 
 
+def test_a_class_that_will_not_be_switched_is_refused():
+    class Stubborn(LlamaForCausalLM):
+        def set_attn_implementation(self, name):
+            raise ValueError(f"no {name} here")
+
+    model = Stubborn(family("LlamaForCausalLM").build().config).eval()
+    with pytest.raises(UnsupportedError, match=r"Stubborn cannot be switched to .*: no headwise here"):
+        attach(model)
+
+
+def test_what_a_model_pools_from_a_padding_row_is_compared_without_left_padding():
+    """CLIP's text half reads the first token where it finds no end token: padding, in a row padded left."""
+    model = family("CLIPModel").build()
+    model.text_model.eos_token_id = model.text_model.config.eos_token_id = 90
+    with attach(model) as heads:
+        assert heads.max_logit_difference < 1e-5
+
+
 def test_evidence_is_that_of_the_latest_forward_and_nothing_older():
     model = family("LlamaForCausalLM").build()
     with attach(model, collect=Collect()) as heads, torch.no_grad():
@@ -126,6 +146,15 @@ def test_evidence_is_that_of_the_latest_forward_and_nothing_older():
         assert 1 not in heads.evidence
         with pytest.raises(ArgumentError, match="layer=9 does not exist"):
             heads.evidence[9]
+
+
+def test_a_part_that_is_run_by_itself_is_recorded_as_often_as_it_runs():
+    """As `generate` runs an encoder: without a forward of the whole model around it."""
+    model = family("LlamaForCausalLM").build()
+    with attach(model, collect=Collect()) as heads, torch.no_grad():
+        for seq_len in (13, 7, 5):
+            model.model(IDS[:, :seq_len])
+            assert heads.evidence[1].entropy.shape == (1, 4, seq_len)
 
 
 def test_each_layer_may_collect_something_else():
@@ -179,6 +208,23 @@ def test_a_number_that_several_stacks_share_is_refused():
             heads.evidence[1]
         assert heads.evidence["text_model.encoder.layers.1.self_attn"].entropy.shape == (1, 4, 13)
         assert heads.evidence["vision_model.encoder.layers.1.self_attn"].entropy.shape == (1, 4, 10)
+
+
+def test_nothing_of_a_forward_is_kept_that_was_not_collected():
+    model = family("LlamaForCausalLM").build()
+    with attach(model, collect=Collect(weights=True)) as heads, torch.no_grad():
+        model(IDS)
+        kept = weakref.ref(heads.evidence[1].weights)
+        assert kept() is not None
+        heads.collect = None
+        model(IDS)
+        gc.collect()
+        assert kept() is None
+        before = sum(issubclass(type(each), torch.Tensor) for each in gc.get_objects())
+        for _ in range(3):
+            model(IDS)
+        gc.collect()
+        assert sum(issubclass(type(each), torch.Tensor) for each in gc.get_objects()) == before
 
 
 def test_text_config_is_read_for_the_vocabulary():

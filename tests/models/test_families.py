@@ -8,7 +8,7 @@ import torch
 from headwise.errors import MismatchError, UnsupportedError
 from headwise.evidence import Collect
 from headwise.models import attach, interface
-from headwise.models.probe import probes
+from headwise.models.probe_inputs import probes
 
 from .families import ENCODER_DECODERS, FAMILIES, REFUSED, VISUAL, Family, family
 

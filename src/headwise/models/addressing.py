@@ -53,9 +53,8 @@ def find_heads(layer: AttachedLayer, head: int | None, kv_head: int | None) -> r
     )
     if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < count:
         raise ArgumentError(
-            f"{name}={given!r} does not exist in layer {layer.layer}, which has {layer.num_heads} "
-            "query heads "
-            f"and {layer.num_kv_heads} KV heads; give 0 to {count - 1}"
+            f"{name}={given!r} does not exist in layer {layer.layer}, which has {layer.num_heads} query "
+            f"heads and {layer.num_kv_heads} KV heads; give 0 to {count - 1}"
         )
     width = layer.group_size if kv_head is not None else 1
     return range(given * width, (given + 1) * width)

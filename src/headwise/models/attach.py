@@ -201,15 +201,19 @@ class Attachment:
         switch.switch(model, interface.NAME)
         with probing.in_eval_mode(model):
             switch.switch(model, "eager")
-            inputs, reference = probing.reference_outputs(model, given)
+            first, *more = probing.expectations(model, given)
             switch.switch(model, interface.NAME)
             trace = Trace(model)
             with self._recorder.tracing(trace):
-                outputs = probing.run(model, inputs)
-        self.layers, self.unseen = discover.survey(family, trace)
-        self.max_logit_difference = probing.largest_difference(family, inputs, reference, outputs)
-        for layer in self.layers:
-            self._recorder.seat(trace.modules[layer.name], layer)
+                outputs = probing.run(model, first.inputs)
+            self.layers, self.unseen = discover.survey(family, trace)
+            for layer in self.layers:
+                self._recorder.seat(trace.modules[layer.name], layer)
+            differences = [probing.largest_difference(family, first, outputs)]
+            for expected in more:
+                outputs = probing.run(model, expected.inputs)
+                differences.append(probing.largest_difference(family, expected, outputs))
+        self.max_logit_difference = max(differences)
 
     def _refuse_detached(self) -> None:
         if not self._release.alive:
@@ -221,9 +225,8 @@ class Attachment:
 def _refuse_unsuited(model: object) -> None:
     if not isinstance(model, PreTrainedModel):
         raise ArgumentError(
-            f"model is a {type(model).__name__}; attach takes a transformers PreTrainedModel (of a "
-            "wrapper such "
-            "as torch.compile or PEFT, the model inside it)"
+            f"model is a {type(model).__name__}; attach takes a transformers PreTrainedModel "
+            "(of a wrapper such as torch.compile or PEFT, the model inside it)"
         )
     if any(parameter.is_meta for parameter in model.parameters()):
         raise UnsupportedError(

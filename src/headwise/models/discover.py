@@ -186,9 +186,8 @@ def _refuse_bypasses(family: str, bypasses: dict[str, str], called: Counter[str]
         name, operator = next(iter(bypasses.items()))
         raise UnsupportedError(
             f"{family} computes attention outside transformers' attention interface: {len(bypasses)} "
-            "modules, "
-            f"among them {name} ({operator.removeprefix('aten::')}), never called the attention function "
-            f"({len(called)} others did); their heads cannot be recorded"
+            f"modules, among them {name} ({operator.removeprefix('aten::')}), never called the attention "
+            f"function ({len(called)} others did); their heads cannot be recorded"
         )
     if not called:
         raise UnsupportedError(

@@ -105,9 +105,8 @@ def _listener_of(module: nn.Module) -> Listener:
     if listener is None:
         raise UnsupportedError(
             f"{type(module).__name__} runs headwise's attention but belongs to no attached model: it "
-            "was put in "
-            "or copied while attached, or shares its config object with an attached model; detach first, or "
-            "give it a config of its own"
+            "was put in or copied while attached, or shares its config object with an attached model; "
+            "detach first, or give it a config of its own"
         )
     return listener
 
@@ -132,8 +131,7 @@ def _refuse_odd_mask(module: nn.Module, attention_mask: Tensor) -> None:
         raise UnsupportedError(
             f"{type(module).__name__} passes a mask of shape {tuple(attention_mask.shape)} and dtype "
             f"{str(kind).removeprefix('torch.')}; headwise reads rank 4 (batch, head, seq, kv), "
-            "boolean (True "
-            "means may attend) or float (added to the scores)"
+            "boolean (True means may attend) or float (added to the scores)"
         )
 
 

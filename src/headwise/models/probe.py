@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import inspect
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from headwise.errors import ArgumentError, MismatchError, UnsupportedError
+from headwise.models.probe_inputs import Inputs, probes
 
-Inputs = dict[str, Any]
+Outputs = dict[str, Tensor]
 
 TOLERANCES = {torch.float64: 1e-5, torch.float32: 1e-4, torch.float16: 0.02, torch.bfloat16: 0.1}
 """Allowed difference, by the dtype of the output, in units of its largest entry or 1, whichever is more.
@@ -22,68 +23,51 @@ TOLERANCES = {torch.float64: 1e-5, torch.float32: 1e-4, torch.float16: 0.02, tor
 In float64 too it is eager that sets it: most families take their softmax in float32 whatever the dtype.
 """
 
-TEXT_LENGTH, DECODER_LENGTH, ROWS = 13, 7, 3
-LEFT_PADDING, RIGHT_PADDING = 3, 2
-AUDIO_SAMPLES = 4000
-
 FAILURES = (ValueError, TypeError, RuntimeError, IndexError, KeyError, AttributeError)
 """What models raise when their inputs do not fit."""
 
 
-def probes(model: PreTrainedModel) -> Iterator[Inputs]:
-    """Yield inputs that such a model may take, the most telling first: small, and padded on either side.
+@dataclass(frozen=True)
+class Expected:
+    """Inputs of a model and the outputs that it must give for them."""
 
-    Eager attention in float64 gives NaN for a row that sees no key, so there is one without left padding too.
-    """
-    main, accepted = model.main_input_name, inspect.signature(model.forward).parameters
-    if main == "input_ids":
-        for left in (LEFT_PADDING, 0):
-            text = _text(model, accepted, left)
-            yield text
-            if "pixel_values" in accepted:
-                yield {**text, **_image(model.config)}
-    elif main == "pixel_values":
-        yield _image(model.config)
-    elif main == "input_features":
-        for left in (LEFT_PADDING, 0):
-            yield {**_spectrogram(model.config), **_decoder_text(model, accepted, left)}
-    elif main == "input_values":
-        yield {"input_values": _noise(ROWS, AUDIO_SAMPLES)}
+    inputs: Inputs
+    outputs: Outputs
 
 
-def reference_outputs(
-    model: PreTrainedModel, given: Mapping[str, Any] | None
-) -> tuple[Inputs, dict[str, Tensor]]:
-    """Return the probe and what the model makes of it, as its attention is set now.
+def expectations(model: PreTrainedModel, given: Mapping[str, Any] | None) -> tuple[Expected, ...]:
+    """Return probes, and what the model makes of them with its attention as it is set now.
+
+    The telling probe is padded on the left as well. There a causal row may see no key: eager takes the mean
+    of all keys for it (NaN in float64), we 0, so only outputs of tokens that are no padding can be compared.
+    What a model pools, it may pool from such a row; that is compared on a probe without left padding.
 
     Args:
         model: the model, in eval mode.
-        given: the user's own probe, or None to build one.
+        given: the user's own probe, or None to build them.
 
     Raises:
         ArgumentError: the user's probe does not run.
-        UnsupportedError: no probe that was built runs, or the result is not finite.
+        UnsupportedError: no probe that was built runs and gives finite numbers.
 
     """
     if given is not None:
         outputs = run_given(model, given, "probe")
         _refuse_non_finite(model, outputs)
-        return dict(given), outputs
-    failure: Exception | None = None
-    for inputs in probes(model):
-        try:
-            outputs = run(model, inputs)
-            _refuse_non_finite(model, outputs)
-        except (*FAILURES, UnsupportedError) as error:
-            failure = failure or error
-        else:
-            return inputs, outputs
-    reason = failure if failure is not None else f"its main input is {model.main_input_name!r}"
+        return (Expected(dict(given), outputs),)
+    telling = _first_that_runs(model, probes(model))
+    by_token = _by_token(telling) if isinstance(telling, Expected) else None
+    if isinstance(telling, Expected) and by_token is telling:
+        return (telling,)
+    plain = _first_that_runs(model, probes(model, left_padding=0))
+    found = tuple(each for each in (by_token, plain) if isinstance(each, Expected) and each.outputs)
+    if found:
+        return found
+    reason = telling if isinstance(telling, Exception) else plain
     raise UnsupportedError(
         f"no probe could be built for {type(model).__name__} ({reason}); pass probe={{...}}, a small "
-        "batch of "
-        "its own inputs"
-    ) from failure
+        "batch of its own inputs"
+    )
 
 
 def run_given(model: PreTrainedModel, inputs: Mapping[str, Any], what: str) -> dict[str, Tensor]:
@@ -107,7 +91,7 @@ def run_given(model: PreTrainedModel, inputs: Mapping[str, Any], what: str) -> d
         ) from error
 
 
-def run(model: PreTrainedModel, inputs: Mapping[str, Any]) -> dict[str, Tensor]:
+def run(model: PreTrainedModel, inputs: Mapping[str, Any]) -> Outputs:
     """Return the float tensors of one forward, always from the same random state, which is put back after."""
     accepted = inspect.signature(model.forward).parameters
     placed = {
@@ -119,17 +103,10 @@ def run(model: PreTrainedModel, inputs: Mapping[str, Any]) -> dict[str, Tensor]:
     with torch.random.fork_rng(devices=devices), torch.no_grad():
         torch.manual_seed(0)
         outputs = model(**placed)
-    named = outputs.items() if isinstance(outputs, Mapping) else enumerate(_as_tuple(outputs))
-    return {
-        str(name): found.detach()
-        for name, found in named
-        if isinstance(found, Tensor) and found.is_floating_point()
-    }
+    return dict(_float_tensors("", outputs))
 
 
-def largest_difference(
-    family: str, inputs: Mapping[str, Any], reference: Mapping[str, Tensor], attached: Mapping[str, Tensor]
-) -> float:
+def largest_difference(family: str, expected: Expected, outputs: Outputs) -> float:
     """Return the largest difference of any output entry that does not belong to a padding token.
 
     Raises:
@@ -137,17 +114,15 @@ def largest_difference(
 
     """
     largest = 0.0
-    for name, expected in reference.items():
-        found = attached[name]
-        real = _real_rows(inputs, name, expected)
-        difference = (found.double() - expected.double()).abs()[real]
-        worst = float(difference.max()) if difference.numel() else 0.0
-        allowed = TOLERANCES.get(expected.dtype, 1e-4) * max(1.0, float(expected[real].abs().max()))
+    for name, wanted in expected.outputs.items():
+        real = _real_rows(expected.inputs, name, wanted)
+        rows: Tensor | slice = slice(None) if real is None else real
+        worst = float((outputs[name].double() - wanted.double())[rows].abs().max())
+        allowed = TOLERANCES[wanted.dtype] * max(1.0, float(wanted[rows].abs().max()))
         if not worst <= allowed:
             raise MismatchError(
                 f"{family} gives other numbers under headwise's attention than under eager: {name} differs "
-                f"by {worst:.3g}, allowed is {allowed:.3g}; its heads would be shown wrongly, so it "
-                "is refused"
+                f"by {worst:.3g}, allowed is {allowed:.3g}; its heads would be shown wrongly"
             )
         largest = max(largest, worst)
     return largest
@@ -165,7 +140,20 @@ def in_eval_mode(model: PreTrainedModel) -> Iterator[None]:
             module.training = training
 
 
-def _refuse_non_finite(model: PreTrainedModel, outputs: Mapping[str, Tensor]) -> None:
+def _first_that_runs(model: PreTrainedModel, candidates: Iterable[Inputs]) -> Expected | Exception:
+    failure: Exception = UnsupportedError(f"headwise cannot make its main input, {model.main_input_name}")
+    for tried, inputs in enumerate(candidates):
+        try:
+            outputs = run(model, inputs)
+            _refuse_non_finite(model, outputs)
+        except (*FAILURES, UnsupportedError) as error:
+            failure = failure if tried else error
+        else:
+            return Expected(inputs, outputs)
+    return failure
+
+
+def _refuse_non_finite(model: PreTrainedModel, outputs: Outputs) -> None:
     if not outputs or not all(bool(tensor.isfinite().all()) for tensor in outputs.values()):
         what = "NaN or inf" if outputs else "no float tensor"
         raise UnsupportedError(
@@ -174,84 +162,36 @@ def _refuse_non_finite(model: PreTrainedModel, outputs: Mapping[str, Tensor]) ->
         )
 
 
-def _real_rows(inputs: Mapping[str, Any], name: str, output: Tensor) -> Tensor:
-    """Return which entries of an output `[batch, seq_len, ...]` belong to no padding token."""
+def _by_token(expected: Expected) -> Expected:
+    """Return only the outputs whose padding can be left out; all of them where nothing is padded."""
+    if not any(name.endswith("attention_mask") for name in expected.inputs):
+        return expected
+    kept = {
+        name: output
+        for name, output in expected.outputs.items()
+        if _real_rows(expected.inputs, name, output) is not None
+    }
+    return expected if len(kept) == len(expected.outputs) else Expected(expected.inputs, kept)
+
+
+def _real_rows(inputs: Inputs, name: str, output: Tensor) -> Tensor | None:
+    """Return which rows of an output `[batch, seq_len, ...]` are no padding; None for any other output."""
     of_encoder = name.startswith("encoder")
     for mask_name in ("attention_mask",) if of_encoder else ("decoder_attention_mask", "attention_mask"):
         mask = inputs.get(mask_name)
         if isinstance(mask, Tensor) and mask.dim() == 2 and output.shape[:2] == mask.shape:
             return mask.bool().to(output.device)
-    return torch.ones(output.shape[:2], dtype=torch.bool, device=output.device)
+    return None
 
 
-def _as_tuple(outputs: Any) -> tuple[Any, ...]:
-    return outputs if isinstance(outputs, tuple) else (outputs,)
-
-
-def _text(model: PreTrainedModel, accepted: Mapping[str, Any], left: int) -> Inputs:
-    ids = _ids(model.config, TEXT_LENGTH)
-    inputs: Inputs = {"input_ids": ids}
-    if "attention_mask" in accepted:
-        mask = _padding(ids, left)
-        inputs |= {"input_ids": ids.masked_fill(mask == 0, _pad_token(model.config)), "attention_mask": mask}
-    return {**inputs, **_decoder_text(model, accepted, left)}
-
-
-def _decoder_text(model: PreTrainedModel, accepted: Mapping[str, Any], left: int) -> Inputs:
-    if not model.config.is_encoder_decoder:
-        return {}
-    ids = _ids(model.config, DECODER_LENGTH)
-    inputs: Inputs = {"decoder_input_ids": ids}
-    if "decoder_attention_mask" in accepted:
-        inputs["decoder_attention_mask"] = _padding(ids, left)
-    return inputs
-
-
-def _padding(ids: Tensor, left: int) -> Tensor:
-    """Return a mask whose first row is full, the second padded on the left, the third on the right."""
-    mask = torch.ones_like(ids)
-    mask[1, : min(left, ids.shape[1] - 1)] = 0
-    mask[2, ids.shape[1] - min(RIGHT_PADDING, ids.shape[1] - 1) :] = 0
-    return mask
-
-
-def _ids(config: PreTrainedConfig, length: int) -> Tensor:
-    text = config.get_text_config()
-    longest = getattr(text, "max_position_embeddings", None) or length
-    special = _special_tokens(config)
-    plain = torch.tensor([token for token in range(min(text.vocab_size, 1000)) if token not in special])
-    count = ROWS * min(length, longest)
-    # A stride that is prime to most vocabulary sizes: neighbours differ, and rows differ from each other.
-    return plain[(torch.arange(count) * 37 + 11) % len(plain)].reshape(ROWS, -1)
-
-
-def _special_tokens(config: PreTrainedConfig) -> set[int]:
-    found: set[int] = set()
-    for name, given in config.to_dict().items():
-        if name.endswith(("_token_id", "_token_index")):
-            found |= {
-                token for token in (given if isinstance(given, list) else [given]) if isinstance(token, int)
-            }
-    return found
-
-
-def _pad_token(config: PreTrainedConfig) -> int:
-    given = getattr(config, "pad_token_id", None)
-    return given if isinstance(given, int) and 0 <= given < config.get_text_config().vocab_size else 0
-
-
-def _image(config: PreTrainedConfig) -> Inputs:
-    vision = getattr(config, "vision_config", config)
-    size = getattr(vision, "image_size", None) or 64
-    height, width = (size, size) if isinstance(size, int) else tuple(size)[:2]
-    return {"pixel_values": _noise(ROWS, getattr(vision, "num_channels", 3), height, width)}
-
-
-def _spectrogram(config: PreTrainedConfig) -> Inputs:
-    frames = 2 * getattr(config, "max_source_positions", 50)
-    return {"input_features": _noise(ROWS, getattr(config, "num_mel_bins", 80), frames)}
-
-
-def _noise(*shape: int) -> Tensor:
-    generator = torch.Generator().manual_seed(0)
-    return torch.randn(math.prod(shape), generator=generator).reshape(shape)
+def _float_tensors(path: str, outputs: Any) -> Iterator[tuple[str, Tensor]]:
+    """Yield the float tensors of a model's output by name, those of nested outputs too."""
+    if isinstance(outputs, Tensor):
+        if outputs.is_floating_point():
+            yield path, outputs.detach()
+    elif isinstance(outputs, (Mapping, tuple)):
+        named = outputs.items() if isinstance(outputs, Mapping) else enumerate(outputs)
+        for name, found in named:
+            if str(name).endswith("attentions"):
+                continue  # only eager gives maps unless they are collected
+            yield from _float_tensors(f"{path}.{name}".lstrip("."), found)

@@ -122,8 +122,7 @@ class Recorder:
         if switched and self._seats:
             raise UnsupportedError(
                 f"{self._family} was switched to {', '.join(map(str, switched))} attention while "
-                "attached, so "
-                "nothing would be recorded and no head ablated; detach() it first"
+                "attached, so nothing would be recorded and no head ablated; detach() it first"
             )
         forward = self._forward
         forward.running = True
