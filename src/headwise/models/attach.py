@@ -48,10 +48,10 @@ def attach(
         MismatchError: the outputs differ from those of `eager`.
 
     Example:
+        >>> import torch
         >>> from transformers import LlamaConfig, LlamaForCausalLM
-        >>> config = LlamaConfig(vocab_size=97, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
-        ...                      num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64)
-        >>> model = LlamaForCausalLM(config).eval()
+        >>> sizes = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}
+        >>> model = LlamaForCausalLM(LlamaConfig(**sizes, num_hidden_layers=2)).eval()
         >>> with attach(model, collect=Collect()) as heads:
         ...     heads.ablate(layer=1, head=3)
         ...     logits = model(torch.tensor([[5, 7, 11]])).logits
@@ -150,8 +150,15 @@ class Attachment:
             UnsupportedError: `"resample"` in an encoder-decoder.
 
         Example:
-            >>> heads.ablate(layer=3, head=5)  # doctest: +SKIP
-            >>> heads.ablate(layer=3, kv_head=1, how="mean", baseline=tokens)  # doctest: +SKIP
+            >>> import torch
+            >>> from transformers import LlamaConfig, LlamaForCausalLM
+            >>> sizes = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 64}
+            >>> model = LlamaForCausalLM(LlamaConfig(**sizes, num_hidden_layers=2, num_attention_heads=4)).eval()
+            >>> text = {"input_ids": torch.tensor([[5, 7, 11]])}
+            >>> with attach(model) as heads:
+            ...     heads.ablate(layer=0, head=2)
+            ...     heads.ablate(layer=1, kv_head=1, how="mean", baseline=text)
+            ...     logits = model(**text).logits
 
         """
         self._refuse_detached()
@@ -169,8 +176,13 @@ class Attachment:
             ArgumentError: no such layer or head, or it is not ablated.
 
         Example:
-            >>> heads.restore(layer=3, head=5)  # doctest: +SKIP
-            >>> heads.restore()  # doctest: +SKIP
+            >>> from transformers import LlamaConfig, LlamaForCausalLM
+            >>> sizes = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 64}
+            >>> config = LlamaConfig(**sizes, num_hidden_layers=2, num_attention_heads=4)
+            >>> with attach(LlamaForCausalLM(config).eval()) as heads:
+            ...     heads.ablate(layer=0, head=2)
+            ...     heads.restore(layer=0, head=2)
+            ...     heads.restore()
 
         """
         if layer is not None:
