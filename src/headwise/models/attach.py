@@ -153,7 +153,8 @@ class Attachment:
             >>> import torch
             >>> from transformers import LlamaConfig, LlamaForCausalLM
             >>> sizes = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 64}
-            >>> model = LlamaForCausalLM(LlamaConfig(**sizes, num_hidden_layers=2, num_attention_heads=4)).eval()
+            >>> config = LlamaConfig(**sizes, num_hidden_layers=2, num_attention_heads=4)
+            >>> model = LlamaForCausalLM(config).eval()
             >>> text = {"input_ids": torch.tensor([[5, 7, 11]])}
             >>> with attach(model) as heads:
             ...     heads.ablate(layer=0, head=2)
