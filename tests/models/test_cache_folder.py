@@ -9,13 +9,17 @@ from pathlib import Path
 import pytest
 
 from headwise.errors import ModelError
+from headwise.models import cache_folder
 from headwise.models.cache_folder import build_once, cache_root, is_whole
 
-# Builds a folder, saying so before and after; between the two it waits for a file.
+# Builds a folder, saying so before and after; between the two it waits for a file. The module is loaded
+# alone, without the rest of its package: torch would take most of the test's time.
 BUILDER = """
-import sys, time
+import importlib.util, sys, time
 from pathlib import Path
-from headwise.models.cache_folder import build_once
+spec = importlib.util.spec_from_file_location("cache_folder", sys.argv[3])
+cache_folder = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(cache_folder)
 
 def build(folder, scratch):
     with open(sys.argv[1], "a") as log:
@@ -26,7 +30,7 @@ def build(folder, scratch):
         time.sleep(0.01)
     (folder / "config.json").write_text("whole")
 
-folder = build_once("tiny", build, notify=lambda line: print(line, flush=True))
+folder = cache_folder.build_once("tiny", build, notify=lambda line: print(line, flush=True))
 print((folder / "config.json").read_text(), flush=True)
 """
 
@@ -49,6 +53,7 @@ def builder(tmp_path, cache):
 
     def start() -> subprocess.Popen:
         command = [sys.executable, str(script), str(tmp_path / "log"), str(tmp_path / "go")]
+        command.append(cache_folder.__file__)
         started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
         return started[-1]
 

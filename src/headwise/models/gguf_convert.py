@@ -53,10 +53,10 @@ def main(arguments: list[str]) -> int:
 
 
 def _limit(size: int) -> None:
-    """Bound this process for reading the header, and for good in processor time and output."""
-    seconds = time_allowed(size)
+    """Bound this process for reading the header, and for good in processor time."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CPU, (min(_HEADER_SECONDS, seconds), seconds))
+    # The hard limit is a little later: at it the system kills without saying why.
+    resource.setrlimit(resource.RLIMIT_CPU, (_HEADER_SECONDS, time_allowed(size) + 5))
     _limit_memory(_HEADER_BYTES)
 
 
@@ -86,8 +86,8 @@ def _check_size(source: Path, header: GgufHeader) -> None:
 
 def _convert(source: Path, folder: Path, header: GgufHeader) -> None:
     _check_size(source, header)
-    _, seconds = resource.getrlimit(resource.RLIMIT_CPU)
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+    seconds = time_allowed(source.stat().st_size)
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
     resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     import torch  # noqa: PLC0415 - see the top
     import transformers  # noqa: PLC0415
