@@ -1,8 +1,12 @@
 """Real models for the tests, opened once a session; downloaded into the user's cache the first time."""
 
 import pytest
+import torch
 
 from headwise.models import OpenedModel, open_model
+
+# The tensors of the tests are small: a second thread costs more than it brings, on a busy machine ten times more.
+torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
