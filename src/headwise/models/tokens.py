@@ -60,7 +60,8 @@ def read_text(opened: OpenedModel, text: str) -> tuple[tuple[int, ...], tuple[To
         ModelError: the tokenizer failed, or does not belong to the model.
 
     Example:
-        >>> _, tokens = read_text(opened, "The bank")
+        >>> from headwise import open_model
+        >>> _, tokens = read_text(open_model("smollm2-135m"), "The bank")
         >>> [token.text for token in tokens]
         ['The', ' bank']
 
@@ -104,7 +105,8 @@ def tokenize(opened: OpenedModel, text: str) -> torch.Tensor:
         HeadwiseError: as `read_text` does.
 
     Example:
-        >>> tokenize(opened, "The bank raised rates").shape
+        >>> from headwise import open_model
+        >>> tokenize(open_model("smollm2-135m"), "The bank raised rates").shape
         torch.Size([1, 4])
 
     """
