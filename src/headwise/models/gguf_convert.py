@@ -57,7 +57,8 @@ def _limit(size: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # The hard limit is a little later: at it the system kills without saying why.
     resource.setrlimit(resource.RLIMIT_CPU, (_HEADER_SECONDS, time_allowed(size) + 5))
-    _limit_memory(_HEADER_BYTES)
+    # The file is mapped, which counts as address space.
+    _limit_memory(_HEADER_BYTES + size)
 
 
 def _limit_memory(more: int) -> None:
