@@ -1,4 +1,5 @@
 import doctest
+from itertools import product
 from typing import Any
 
 import pytest
@@ -123,9 +124,9 @@ def test_the_choice_is_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_fused_path_is_torchs_fused_kernel_and_repeats_nothing() -> None:
     made = tensors("randn", kv_len=5)
     masks = {"none": None, "causal": Causal(), "window": Window.of(2), "float": torch.randn(2, 6, 5, 5)}
-    for mask in masks.values():
+    for mask, layout in product(masks.values(), ["heads_inside", "every_second", "expanded"]):
         with torch.profiler.profile() as profile:
-            ops.attention(*(laid_out(tensor, "heads_inside") for tensor in made), mask=mask)
+            ops.attention(*(laid_out(tensor, layout) for tensor in made), mask=mask)
         names = {event.name for event in profile.events()}
         assert "aten::_scaled_dot_product_flash_attention_for_cpu" in names
         assert not {"aten::repeat_interleave", "aten::_scaled_dot_product_attention_math"} & names
