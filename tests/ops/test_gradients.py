@@ -120,6 +120,34 @@ def test_a_bias_of_sixteen_bits_gets_its_gradient_in_sixteen_bits() -> None:
     torch.testing.assert_close(found.double(), expected, rtol=1e-2, atol=1e-3)
 
 
+def test_function_transforms_find_the_same_gradient() -> None:
+    query, key, value = tensors("randn")
+
+    def loss(given: Tensor) -> Tensor:
+        return ops.attention(given, key, value, mask=Causal()).square().sum()
+
+    found = torch.func.grad(loss)(query)
+    leaf = query.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(loss(leaf), leaf)
+    torch.testing.assert_close(found, expected)
+
+
+def test_inputs_changed_after_the_forward_pass_are_noticed() -> None:
+    made = [tensor.requires_grad_() for tensor in tensors("randn")]
+    bias = torch.zeros(5, 7)
+    found = ops.attention(*made, bias=bias)
+    bias += 1.0
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        found.sum().backward()
+
+
+def test_inference_mode_works() -> None:
+    with torch.inference_mode():
+        made = tensors("randn")
+        found = ops.attention(*made, mask=Causal())
+    torch.testing.assert_close(found.clone(), ops.attention(*tensors("randn"), mask=Causal()))
+
+
 def test_the_observed_evidence_has_no_gradient_and_the_output_has() -> None:
     made = [tensor.requires_grad_() for tensor in tensors("randn")]
     found = ops.observe(*made)

@@ -225,6 +225,19 @@ def test_nan_in_one_kv_head_reaches_the_query_heads_of_its_group_only(
 
 @every_way
 @both_paths
+def test_a_bias_counts_where_it_is_seen_and_nowhere_else(way: Way, value_head_dim: int) -> None:
+    made = tensors("randn", seq_len=7, value_head_dim=value_head_dim)
+    clean = way(*made, mask=Causal()).output
+    bias = torch.zeros(7, 7)
+    bias[2, 5], bias[4, 1] = torch.nan, torch.nan  # hidden, seen
+    found = way(*made, mask=Causal(), bias=bias).output
+    assert found[:, :, 4].isnan().all()
+    others = [0, 1, 2, 3, 5, 6]
+    torch.testing.assert_close(found[:, :, others], clean[:, :, others])
+
+
+@every_way
+@both_paths
 def test_infinities_of_both_signs_meet_only_in_rows_that_see_both(way: Way, value_head_dim: int) -> None:
     query, key, value = tensors("randn", seq_len=7, value_head_dim=value_head_dim)
     value[:, :, 2], value[:, :, 4] = torch.inf, -torch.inf

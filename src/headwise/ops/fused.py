@@ -53,16 +53,14 @@ class _FusedAttention(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, call: Call, *tensors: Tensor) -> Tensor:
-        ctx.call = call
-        ctx.save_for_backward(*tensors)
-        query, key, value = (_unit_stride(tensor) for tensor in tensors[:3])
+    def forward(call: Call, *tensors: Tensor) -> Tensor:
+        call = _with_tensors(call, tensors)
         is_causal = call.visibility.is_square_causal
-        with torch.autocast(query.device.type, enabled=False):
+        with torch.autocast(call.query.device.type, enabled=False):
             return functional.scaled_dot_product_attention(
-                query,
-                key,
-                value,
+                _unit_stride(call.query),
+                _unit_stride(call.key),
+                _unit_stride(call.value),
                 attn_mask=None if is_causal else _mask(call),
                 is_causal=is_causal,
                 scale=call.scale,
@@ -70,12 +68,23 @@ class _FusedAttention(torch.autograd.Function):
             )
 
     @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        call, *tensors = inputs
+        ctx.call = call
+        ctx.save_for_backward(*tensors)
+
+    @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
-        query, key, value, *biases = ctx.saved_tensors
-        visibility = replace(ctx.call.visibility, additive=tuple(biases))
-        call = replace(ctx.call, query=query, key=key, value=value, visibility=visibility)
-        with torch.autocast(query.device.type, enabled=False):
+        call = _with_tensors(ctx.call, ctx.saved_tensors)
+        with torch.autocast(call.query.device.type, enabled=False):
             return None, *_gradients(call, grad_outputs[0])
+
+
+def _with_tensors(call: Call, tensors: tuple[Tensor, ...]) -> Call:
+    """Return the call on the tensors that autograd handed over: query, key, value and every bias."""
+    query, key, value, *biases = tensors
+    visibility = replace(call.visibility, additive=tuple(biases))
+    return replace(call, query=query, key=key, value=value, visibility=visibility)
 
 
 def _gradients(call: Call, grad_output: Tensor) -> tuple[Tensor, ...]:
