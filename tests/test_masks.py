@@ -1,4 +1,3 @@
-import doctest
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from headwise.masks import (
     Window,
     broadcast_shape,
     resolve,
-    resolving,
 )
 
 
@@ -29,13 +27,6 @@ def drawn(mask: Any, seq_len: int, kv_len: int, batch: int = 1) -> list[str]:
     assert not found.dense
     visible = np.broadcast_to(found.intervals.visible(kv_len), (batch, seq_len, kv_len))
     return ["".join("01"[int(seen)] for seen in row) for row in visible.reshape(-1, kv_len)]
-
-
-@pytest.mark.parametrize("module", [masks.mask, masks.shapes, masks.structured, resolving])
-def test_documented_examples_run(module: Any) -> None:
-    result = doctest.testmod(module)
-    assert result.attempted >= 1
-    assert result.failed == 0
 
 
 def test_causal_aligns_to_the_lower_right_by_default() -> None:

@@ -1,6 +1,5 @@
 """The reference is held to values made by hand and to torch's math attention in float64."""
 
-import doctest
 import math
 
 import numpy as np
@@ -13,11 +12,6 @@ from headwise import reference
 from headwise.masks import Causal, Dense, Lengths
 
 from .attention_cases import KINDS, all_masks, tensors
-
-
-def test_documented_examples_run() -> None:
-    result = doctest.testmod(reference)
-    assert (result.failed, result.attempted) == (0, 2)
 
 
 def two_keys(first: float, second: float) -> dict[str, np.ndarray]:

@@ -1,4 +1,3 @@
-import doctest
 from itertools import product
 from typing import Any
 
@@ -14,24 +13,13 @@ from headwise.ops import (
     by_reference,
     choice,
     fused,
-    merging,
     nonfinite,
-    observation,
-    operator,
     plain,
     visibility,
 )
 from headwise.ops.plain import SCORES_PER_BLOCK
 
 from ..attention_cases import laid_out, tensors
-
-
-@pytest.mark.parametrize("module", [operator, merging, observation])
-def test_documented_examples_run(module: Any) -> None:
-    result = doctest.testmod(module)
-    assert result.attempted >= 2
-    assert result.failed == 0
-
 
 FUSED: dict[str, dict[str, Any]] = {
     "nothing": {},
