@@ -9,7 +9,7 @@ own position p = i + (kv_len - seq_len), so that the last query stands at the la
 - entropy: -sum w log w, in nats
 - first_token: w at the first key that any row of that batch element sees
 - previous_token: w at key p - 1, for rows where p >= 1 and that key is visible to the row
-- self_token: w at key p
+- self_token: w at key p, for rows where p >= 0
 - mean_distance: sum w |p - j|, in tokens
 
 A head's number is the mean over the rows that have one: rows that see no key have none, and rows before
@@ -120,8 +120,10 @@ class Evidence(Generic[Array]):
     - sink: mass that a learned sink took, or None where the layer has no sink.
     - visible: `[batch, seq_len]` or `[batch, num_heads, seq_len]` boolean, whether the row sees any key.
     - weights: `[batch, num_heads, seq_len, kv_len]`, or None.
-    - map: `[batch, num_heads, rows, columns]`, rows and columns at most `map_size`, or None.
-    - top_weights, top_keys: `[batch, num_heads, seq_len, top_k]` largest first, or None.
+    - map: `[batch, num_heads, rows, columns]`, rows and columns at most `map_size`, or None; rows that
+      see no key are left out of a cell's mean, and a cell of nothing else is 0.
+    - top_weights, top_keys: `[batch, num_heads, seq_len, top_k]` largest first, or None; at most kv_len of
+      them, and past the keys that a row sees the weight is 0 and the key -1.
     """
 
     entropy: Array
