@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from headwise.models import OpenedModel, open_model
+from headwise.models.opening.opened_model import OpenedModel, open_model
 
-# The tensors of the tests are small: a second thread costs more than it brings, on a busy machine ten times more.
+# The tensors of the tests are small: on a busy machine a second thread makes them ten times slower.
 torch.set_num_threads(1)
 
 

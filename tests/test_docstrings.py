@@ -8,9 +8,8 @@ import pytest
 
 import headwise
 
-MODULES = sorted(
-    module.name for module in pkgutil.walk_packages(headwise.__path__, "headwise.") if "__main__" not in module.name
-)
+FOUND = pkgutil.walk_packages(headwise.__path__, "headwise.")
+MODULES = sorted(module.name for module in FOUND if not module.name.endswith("__main__"))
 
 
 def test_modules_were_found():

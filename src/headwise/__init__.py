@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from headwise.evidence import Collect, Evidence
     from headwise.layout import HeadLayout
     from headwise.masks import Causal, Dense, Lengths, Packed, Prefix, Window
-    from headwise.models import attach, open_model
+    from headwise.models.attachment import attach
+    from headwise.models.opening.opened_model import open_model
     from headwise.nn import MultiHeadAttention
     from headwise.ops import attention, attention_with_logsumexp, choose, merge, observe
     from headwise.verbs.explain import explain_two_heads
@@ -30,7 +31,8 @@ _HOME_OF = {
     **dict.fromkeys(("Causal", "Dense", "Lengths", "Packed", "Prefix", "Window"), "headwise.masks"),
     **dict.fromkeys(("attention", "attention_with_logsumexp", "choose", "merge", "observe"), "headwise.ops"),
     "MultiHeadAttention": "headwise.nn",
-    **dict.fromkeys(("attach", "open_model"), "headwise.models"),
+    "attach": "headwise.models.attachment",
+    "open_model": "headwise.models.opening.opened_model",
     "plan": "headwise.verbs.plan",
     "explain_two_heads": "headwise.verbs.explain",
     "view": "headwise.verbs.view",

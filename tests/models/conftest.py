@@ -1,18 +1,6 @@
-"""Real models for the tests of this folder, opened once; downloaded into the user's cache the first time."""
+"""What the tests of models share."""
 
 import pytest
-
-from headwise.models.opening import OpenedModel, open_model
-
-
-@pytest.fixture(scope="session")
-def smollm2() -> OpenedModel:
-    return open_model("smollm2-135m")
-
-
-@pytest.fixture(scope="session")
-def minilm() -> OpenedModel:
-    return open_model("minilm-l6")
 
 
 @pytest.fixture

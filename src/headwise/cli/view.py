@@ -14,6 +14,7 @@ from rich.console import Console
 
 from headwise.cli.options import DebugOption, JsonOption, console, write_json
 from headwise.errors import ArgumentError
+from headwise.models.opening.source import find_source
 from headwise.verbs.terminal import printable
 
 DEFAULT_MODEL = "smollm2-135m"
@@ -42,7 +43,8 @@ def view_command(
     A table of the heads that stand out, and a page with a map of every head that opens without a network.
     """
     page = None if out is None and as_json else checked_page_path(out or default_page(model))
-    # Here and not above, for torch takes seconds to load and the path of the page may be wrong.
+    find_source(model)
+    # Here and not above, for torch takes seconds to load, and a wrong path or name should be told at once.
     from headwise.verbs.view import view  # noqa: PLC0415
     from headwise.verbs.view.render_json import to_json  # noqa: PLC0415
     from headwise.verbs.view.render_page import write_page  # noqa: PLC0415

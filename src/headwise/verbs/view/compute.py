@@ -11,15 +11,9 @@ import torch
 
 from headwise.errors import ArgumentError, UnsupportedError
 from headwise.evidence import STATISTICS, Collect, Evidence
-from headwise.models import (
-    AttachedLayer,
-    LayerKey,
-    OpenedModel,
-    attach,
-    open_model,
-    read_text,
-    readable_tokens,
-)
+from headwise.models.attachment import AttachedLayer, LayerKey, attach
+from headwise.models.opening.opened_model import OpenedModel, open_model
+from headwise.models.tokens import read_text, readable_tokens
 from headwise.verbs.view.result import Float32, HeadSummary, LayerMaps, ModelFacts, NextToken, View
 
 THUMBNAIL_SIZE = 64

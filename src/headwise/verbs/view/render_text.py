@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headwise.evidence import STATISTICS, Statistic
-from headwise.models import Token
+from headwise.models.tokens import Token
 from headwise.verbs.terminal import printable
 from headwise.verbs.view.result import HeadSummary, StandOut, View
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwise.evidence import STATISTICS, Statistic
-from headwise.models import Token
+from headwise.models.tokens import Token
 
 Float32 = NDArray[np.float32]
 

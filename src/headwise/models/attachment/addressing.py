@@ -1,0 +1,94 @@
+"""How layers and heads are named by a caller: by number where that is enough, else by module path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from torch import Tensor
+
+from headwise.errors import ArgumentError
+from headwise.evidence import Evidence
+from headwise.models.attachment.discover import AttachedLayer
+
+LayerKey = int | str | AttachedLayer
+"""A layer's number where no other layer has it, its module path, or the layer itself."""
+
+
+def find_layer(layers: Sequence[AttachedLayer], key: LayerKey) -> AttachedLayer:
+    """Return the one layer that `key` names.
+
+    Raises:
+        ArgumentError: no layer has that number or path, or several have.
+
+    """
+    if isinstance(key, AttachedLayer):
+        found = [layer for layer in layers if layer == key]
+    elif isinstance(key, str):
+        found = [layer for layer in layers if layer.name == key]
+    elif isinstance(key, int) and not isinstance(key, bool):
+        found = [layer for layer in layers if layer.layer == key]
+    else:
+        raise ArgumentError(f"layer={key!r} is a {type(key).__name__}; give its number or its module path")
+    if len(found) == 1:
+        return found[0]
+    if found:
+        others = {layer.name for layer in found}
+        mend = f"name one: {', '.join(sorted(others))}" if len(others) > 1 else "give its number"
+        raise ArgumentError(f"layer={key!r} stands for {len(found)} layers; {mend}")
+    numbers = sorted({layer.layer for layer in layers})
+    raise ArgumentError(f"layer={key!r} does not exist; the attention layers are {_listed(numbers)}")
+
+
+def find_heads(layer: AttachedLayer, head: int | None, kv_head: int | None) -> range:
+    """Return the query heads that `head` or `kv_head` stands for.
+
+    Raises:
+        ArgumentError: both or neither are given, or there is no such head.
+
+    """
+    if (head is None) == (kv_head is None):
+        raise ArgumentError(f"head={head} and kv_head={kv_head}; give exactly one of them")
+    name, given, count = (
+        ("head", head, layer.num_heads) if kv_head is None else ("kv_head", kv_head, layer.num_kv_heads)
+    )
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < count:
+        raise ArgumentError(
+            f"{name}={given!r} does not exist in layer {layer.layer}, which has {layer.num_heads} query "
+            f"heads and {layer.num_kv_heads} KV heads; give 0 to {count - 1}"
+        )
+    width = layer.group_size if kv_head is not None else 1
+    return range(given * width, (given + 1) * width)
+
+
+class EvidenceByLayer:
+    """The evidence of one forward: looked up by any name of a layer; iterates over the recorded layers."""
+
+    def __init__(
+        self, layers: Sequence[AttachedLayer], found: Mapping[AttachedLayer, Evidence[Tensor]]
+    ) -> None:
+        self._layers = layers
+        self._found = found
+
+    def __getitem__(self, key: LayerKey) -> Evidence[Tensor]:
+        layer = find_layer(self._layers, key)
+        if layer not in self._found:
+            raise ArgumentError(
+                f"layer {layer.layer} ({layer.name}) has no evidence of the latest forward in this thread; "
+                "set collect=Collect() before running the model, and read it in the thread that ran it"
+            )
+        return self._found[layer]
+
+    def __contains__(self, key: LayerKey) -> bool:
+        return find_layer(self._layers, key) in self._found
+
+    def __iter__(self) -> Iterator[AttachedLayer]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    if numbers == list(range(len(numbers))) and len(numbers) > 1:
+        return f"0 to {numbers[-1]}"
+    return ", ".join(map(str, numbers))

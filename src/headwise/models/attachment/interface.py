@@ -1,0 +1,149 @@
+"""The attention function and the mask function that transformers calls, and what they refuse.
+
+Both are registered under one neutral name: transformers looks masks up under the name of the attention
+function, and a function without a mask function loses the padding without a word. A name with "sdpa",
+"flash", "flex" or "/" in it would be taken for one of transformers' own.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import sdpa_mask
+
+from headwise import masks
+from headwise.errors import UnsupportedError
+from headwise.models.attachment.keywords import refuse_unknown
+from headwise.models.attachment.layer_call import LayerCall
+
+NAME = "headwise"
+
+
+class Listener(Protocol):
+    """Whoever answers for the layers of one model."""
+
+    def answer(self, module: nn.Module, call: LayerCall) -> tuple[Tensor, Tensor | None]:
+        """Return the output of every head, and the weights where they are collected."""
+        ...
+
+    def collects_weights(self, module: nn.Module) -> bool:
+        """Return whether the weights of this layer are collected."""
+        ...
+
+
+LISTENERS: weakref.WeakKeyDictionary[nn.Module, weakref.ref[Listener]] = weakref.WeakKeyDictionary()
+"""Who answers for each module. Weak on both sides: an attachment that is forgotten keeps no model alive."""
+
+
+def attention_function(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    position_bias: Tensor | None = None,
+    **options: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """Return `[batch, seq_len, num_heads, value_head_dim]`, and the weights where they are collected."""
+    listener = _listener_of(module)
+    refuse_unknown(module, options, collects_weights=listener.collects_weights(module))
+    if attention_mask is None:
+        mask: Tensor | masks.Mask | None = _claimed_mask(module, query.shape[2], is_causal, sliding_window)
+        bias = position_bias
+    else:
+        _refuse_odd_mask(module, attention_mask)
+        mask, bias = _mask_and_bias(attention_mask, position_bias)
+    batch = max(query.shape[0], key.shape[0])
+    call = LayerCall(
+        # Learned queries come with a batch of one, as in the resamplers of vision models.
+        query=query.expand(batch, -1, -1, -1),
+        key=key.expand(batch, -1, -1, -1),
+        value=value.expand(batch, -1, -1, -1),
+        mask=mask,
+        bias=bias,
+        scale=scaling,
+        softcap=softcap,
+        sinks=s_aux,
+        dropout=dropout if module.training else 0.0,
+    )
+    output, weights = listener.answer(module, call)
+    return output.transpose(1, 2).contiguous(), weights
+
+
+def mask_function(*args: Any, **kwargs: Any) -> Tensor | None:
+    """Return transformers' boolean mask, True means may attend; never None, so that nothing is guessed."""
+    return sdpa_mask(*args, **{**kwargs, "allow_is_causal_skip": False, "allow_is_bidirectional_skip": False})
+
+
+def register() -> None:
+    """Make both functions known to transformers, never one without the other."""
+    AttentionInterface.register(NAME, attention_function)
+    AttentionMaskInterface.register(NAME, mask_function)
+
+
+def unregister() -> None:
+    """Undo `register`."""
+    # transformers offers no public way to take a registered name back.
+    AttentionInterface._global_mapping.pop(NAME, None)
+    AttentionMaskInterface._global_mapping.pop(NAME, None)
+
+
+def _listener_of(module: nn.Module) -> Listener:
+    reference = LISTENERS.get(module)
+    listener = None if reference is None else reference()
+    if listener is None:
+        raise UnsupportedError(
+            f"{type(module).__name__} runs headwise's attention but belongs to no attached model: it "
+            "was put in or copied while attached, or shares its config object with an attached model; "
+            "detach first, or give it a config of its own"
+        )
+    return listener
+
+
+def _claimed_mask(
+    module: nn.Module, seq_len: int, is_causal: bool | None, sliding_window: int | None
+) -> masks.Mask | None:
+    """Return what a layer that hands over no mask says of itself.
+
+    This is the interface's contract: such a layer trusts the function with causal order and window. Where
+    its own eager attention does otherwise, the probe finds the difference.
+    """
+    causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
+    if sliding_window is not None:
+        return masks.Window(left=sliding_window - 1, right=0 if causal else sliding_window - 1)
+    return masks.Causal() if causal and seq_len > 1 else None
+
+
+def _refuse_odd_mask(module: nn.Module, attention_mask: Tensor) -> None:
+    kind = attention_mask.dtype
+    if attention_mask.dim() != 4 or not (kind == torch.bool or kind.is_floating_point):
+        raise UnsupportedError(
+            f"{type(module).__name__} passes a mask of shape {tuple(attention_mask.shape)} and dtype "
+            f"{str(kind).removeprefix('torch.')}; headwise reads rank 4 (batch, head, seq, kv), "
+            "boolean (True means may attend) or float (added to the scores)"
+        )
+
+
+def _mask_and_bias(attention_mask: Tensor, position_bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Return what a mask hides, as a boolean tensor, and what is added to the scores, if anything.
+
+    In a float mask transformers hides with the lowest number of the dtype, or with -inf.
+    """
+    if attention_mask.dtype == torch.bool:
+        return attention_mask, position_bias
+    visible = attention_mask > torch.finfo(attention_mask.dtype).min
+    added = attention_mask.masked_fill(~visible, 0.0)
+    if not bool(added.any()):
+        return visible, position_bias
+    return visible, added if position_bias is None else added + position_bias

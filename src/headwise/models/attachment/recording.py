@@ -1,0 +1,159 @@
+"""Answering the attention calls of one model: evidence, ablations, and which layer each call belongs to."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from headwise.errors import UnsupportedError
+from headwise.evidence import Collect, Evidence
+from headwise.models.attachment.ablation import Ablations
+from headwise.models.attachment.discover import AttachedLayer, Trace
+from headwise.models.attachment.interface import NAME
+from headwise.models.attachment.layer_call import LayerCall
+from headwise.models.attachment.positions import positions_of
+from headwise.models.attachment.switch import Implementations
+
+
+class _Forward(threading.local):
+    """What one thread's forward through the model has come to."""
+
+    def __init__(self) -> None:
+        self.running = False
+        self.calls: Counter[nn.Module] = Counter()
+        self.evidence: dict[AttachedLayer, Evidence[Tensor]] = {}
+        self.positions: Tensor | None = None
+        self.capture: tuple[AttachedLayer, list[LayerOutput]] | None = None
+
+
+LayerOutput = tuple[Tensor, LayerCall]
+"""A layer's output, `[batch, num_heads, seq_len, value_head_dim]`, and the call that gave it."""
+
+
+class Recorder:
+    """Answers for the layers of one model.
+
+    Evidence and counts are kept per thread, so that two threads may run one attached model; what to collect
+    and which heads are off are the model's, for all threads.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.implementations = Implementations(model)
+        self.ablations = Ablations()
+        self.collect: dict[AttachedLayer, Collect] = {}
+        self._family = type(model).__name__
+        self._signature = inspect.signature(model.forward)
+        self._seats: defaultdict[nn.Module, list[AttachedLayer]] = defaultdict(list)
+        self._forward = _Forward()
+        self._trace: Trace | None = None
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise UnsupportedError(
+            f"{self._family} is attached to headwise, and copying or pickling it would take the hooks along; "
+            "detach() it first"
+        )
+
+    @property
+    def evidence(self) -> Mapping[AttachedLayer, Evidence[Tensor]]:
+        """What the latest forward in this thread recorded."""
+        return self._forward.evidence
+
+    def seat(self, module: nn.Module, layer: AttachedLayer) -> None:
+        """Say that the next call of `module` within a forward is `layer`."""
+        self._seats[module].append(layer)
+
+    @contextmanager
+    def tracing(self, trace: Trace) -> Iterator[None]:
+        """Only compute, and let `trace` write down who called."""
+        self._trace = trace
+        try:
+            with trace.watching():
+                yield
+        finally:
+            self._trace = None
+
+    @contextmanager
+    def capturing(self, layer: AttachedLayer) -> Iterator[list[LayerOutput]]:
+        """Collect the outputs of one layer, with every head on and no evidence touched."""
+        found: list[LayerOutput] = []
+        self._forward.capture = (layer, found)
+        try:
+            yield found
+        finally:
+            self._forward.capture = None
+
+    def answer(self, module: nn.Module, call: LayerCall) -> tuple[Tensor, Tensor | None]:
+        """Return the output of every head of one layer, and its weights where they are collected."""
+        if self._trace is not None:
+            with self._trace.answering(module, call):
+                return call.attend(None), None
+        forward, layer = self._forward, self._take_seat(module)
+        if forward.capture is not None:
+            output = call.attend(None)
+            if forward.capture[0] == layer:
+                forward.capture[1].append((output.detach(), call))
+            return output, None
+        gates, wanted = self.ablations.gates(layer, call.query), self.collect.get(layer)
+        if wanted is None:
+            return self.ablations.fill(layer, call.attend(gates), forward.positions), None
+        output, evidence = call.observe(gates, wanted)
+        forward.evidence[layer] = evidence
+        return self.ablations.fill(layer, output, forward.positions), evidence.weights
+
+    def collects_weights(self, module: nn.Module) -> bool:
+        """Return whether the weights of a layer are collected."""
+        return any(self.collect[seat].weights for seat in self._seats.get(module, ()) if seat in self.collect)
+
+    def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Start a forward of the model: forget the one before.
+
+        Raises:
+            UnsupportedError: the model was switched to another attention meanwhile.
+
+        """
+        switched = self.implementations.now() - {NAME}
+        if switched and self._seats:
+            raise UnsupportedError(
+                f"{self._family} was switched to {', '.join(map(str, switched))} attention while "
+                "attached, so nothing would be recorded and no head ablated; detach() it first"
+            )
+        forward = self._forward
+        forward.running = True
+        forward.calls.clear()
+        forward.positions = None
+        if forward.capture is None:
+            forward.evidence = {}
+            if self.ablations.needs_positions():
+                bound = self._signature.bind_partial(*args, **kwargs).arguments
+                forward.positions = positions_of({**bound, **bound.get("kwargs", {})})
+
+    def end(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        """End a forward of the model, also one that failed."""
+        self._forward.running = False
+        self._forward.calls.clear()
+        self._forward.positions = None
+
+    def _take_seat(self, module: nn.Module) -> AttachedLayer:
+        """Return which layer this call is: a module that serves several layers is called once for each."""
+        seats = self._seats.get(module)
+        if not seats:
+            raise UnsupportedError(
+                f"{type(module).__name__} attends in {self._family} but did not run on the probe, so nothing "
+                "is proven of it; pass attach(model, probe={...}) inputs that reach it"
+            )
+        taken = self._forward.calls[module]
+        # Outside a forward of the whole model, as when generate runs an encoder, there is no count to hold.
+        if self._forward.running and taken >= len(seats):
+            raise UnsupportedError(
+                f"{seats[-1].name} attends {taken + 1} times in one forward and {len(seats)} times on the "
+                "probe; pass attach(model, probe={...}) inputs like those you run"
+            )
+        self._forward.calls[module] += 1
+        return seats[taken % len(seats)]

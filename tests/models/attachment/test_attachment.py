@@ -1,0 +1,287 @@
+"""Attaching, detaching, and what must not be left behind."""
+
+import copy
+import gc
+import threading
+import weakref
+
+import pytest
+import torch
+from torch import nn
+from transformers import AttentionInterface, AttentionMaskInterface, LlamaConfig, LlamaForCausalLM
+
+from headwise.errors import ArgumentError, MismatchError, UnsupportedError
+from headwise.evidence import Collect
+from headwise.models.attachment import AttachedLayer, attach, interface
+
+from .families import TEXT, family
+
+IDS = torch.arange(3, 16)[None]
+
+
+@pytest.fixture
+def model() -> LlamaForCausalLM:
+    return family("LlamaForCausalLM").build()
+
+
+def hooks_of(model: nn.Module) -> int:
+    return sum(len(part._forward_hooks) + len(part._forward_pre_hooks) for part in model.modules())
+
+
+def assert_nothing_left(model: nn.Module, implementation: str = "sdpa") -> None:
+    assert interface.NAME not in AttentionInterface._global_mapping
+    assert interface.NAME not in AttentionMaskInterface._global_mapping
+    assert not [module for module in model.modules() if module in interface.LISTENERS]
+    assert model.config._attn_implementation == implementation
+    assert hooks_of(model) == 0
+
+
+def run(model: nn.Module, **inputs: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return model(**(inputs or {"input_ids": IDS})).logits
+
+
+def test_layers_are_described_as_they_call(model):
+    with attach(model) as heads:
+        assert heads.layers == tuple(
+            AttachedLayer(layer, f"model.layers.{layer}.self_attn", 4, 2, 8, 8, "self") for layer in (0, 1)
+        )
+        assert heads.layers[0].group_size == 2
+
+
+def test_the_model_gives_the_same_logits_while_attached(model):
+    before = run(model)
+    with attach(model) as heads:
+        assert 0 <= heads.max_logit_difference < 1e-5
+        torch.testing.assert_close(run(model), before, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
+def test_everything_is_restored_when_the_body_raises(model, error):
+    heads = attach(model)
+    with pytest.raises(error), heads:
+        raise error
+    assert_nothing_left(model)
+
+
+def test_everything_is_restored_when_a_forward_raises(model):
+    with attach(model, collect=Collect()), pytest.raises(ValueError, match="exactly one of input_ids"):
+        model(input_idz=IDS)
+    assert_nothing_left(model)
+
+
+def test_everything_is_restored_when_the_proof_fails(model, monkeypatch):
+    monkeypatch.setattr(interface, "mask_function", lambda *args, **kwargs: None)
+    with pytest.raises(MismatchError, match="LlamaForCausalLM gives other numbers"):
+        attach(model)
+    assert_nothing_left(model)
+
+
+def test_everything_is_restored_when_the_proof_is_interrupted(model, monkeypatch):
+    def interrupt(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(interface, "attention_function", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        attach(model)
+    assert_nothing_left(model)
+
+
+def test_detach_works_without_with_and_twice(model):
+    heads = attach(model, collect=Collect())
+    run(model)
+    heads.detach()
+    assert_nothing_left(model)
+    heads.detach()
+    assert heads.evidence[0].entropy.shape == (1, 4, 13)
+    with pytest.raises(ArgumentError, match="LlamaForCausalLM is detached; attach it again"):
+        heads.ablate(layer=0, head=0)
+
+
+def test_an_attachment_that_is_forgotten_lets_go_of_the_model(model):
+    heads = attach(model, collect=Collect())
+    run(model)
+    del heads
+    gc.collect()
+    assert_nothing_left(model)
+
+
+def test_a_forgotten_model_is_freed():
+    model = family("LlamaForCausalLM").build()
+    gone = weakref.ref(model)
+    heads = attach(model)
+    heads.detach()
+    del model, heads
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_the_implementation_that_was_set_comes_back(model, implementation):
+    model.set_attn_implementation(implementation)
+    with attach(model):
+        pass
+    assert_nothing_left(model, implementation)
+
+
+def test_parts_with_configs_of_their_own_come_back():
+    model = family("CLIPModel").build()
+    model.set_attn_implementation({"": "sdpa", "text_config": "eager", "vision_config": "sdpa"})
+    with attach(model):
+        assert model.config.text_config._attn_implementation == interface.NAME
+        assert model.config.vision_config._attn_implementation == interface.NAME
+    assert model.config.text_config._attn_implementation == "eager"
+    assert model.config.vision_config._attn_implementation == "sdpa"
+
+
+def test_training_mode_is_restored_module_by_module(model):
+    model.train()
+    model.model.layers[0].eval()
+    before = [part.training for part in model.modules()]
+    with attach(model):
+        assert [part.training for part in model.modules()] == before
+    assert [part.training for part in model.modules()] == before
+
+
+def test_the_random_state_is_not_touched(model):
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    with attach(model) as heads:
+        heads.ablate(layer=0, head=0, how="mean", baseline={"input_ids": IDS})
+        assert torch.equal(torch.rand(3), expected)
+
+
+def test_dropout_in_training_drops_as_eager_does():
+    """With one seed, the same weights are dropped, whether evidence is collected or not."""
+    model = family("LlamaForCausalLM").build(attention_dropout=0.4).train()
+    model.set_attn_implementation("eager")
+    torch.manual_seed(7)
+    expected = model(IDS).logits
+    for collect in (None, Collect(weights=True)):
+        with attach(model, collect=collect) as heads:
+            torch.manual_seed(7)
+            found = model(IDS).logits
+            torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+            if collect:
+                sums = heads.evidence[0].weights.sum(-1)
+                torch.testing.assert_close(sums, torch.ones_like(sums))
+    with torch.no_grad():
+        assert (model.eval()(IDS).logits - expected).abs().max() > 0.01
+
+
+def test_gradients_equal_those_of_eager(model):
+    model.set_attn_implementation("eager")
+    model(IDS).logits.pow(2).mean().backward()
+    weight = model.model.layers[0].self_attn.q_proj.weight
+    expected, weight.grad = weight.grad.clone(), None
+    with attach(model, collect=Collect()):
+        model(IDS).logits.pow(2).mean().backward()
+    torch.testing.assert_close(weight.grad, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_the_same_model_twice_is_refused(model):
+    with attach(model):
+        with pytest.raises(ArgumentError, match="LlamaForCausalLM is attached already"):
+            attach(model)
+        with pytest.raises(ArgumentError, match="LlamaModel is attached already"):
+            attach(model.model)
+        run(model)
+    assert_nothing_left(model)
+
+
+def test_two_models_are_attached_at_once_and_let_go_in_any_order(model):
+    other = family("BertModel").build()
+    first, second = attach(model, collect=Collect()), attach(other, collect=Collect())
+    run(model)
+    with torch.no_grad():
+        other(IDS)
+    assert len(first.evidence) == len(second.evidence) == 2
+    first.detach()
+    with torch.no_grad():
+        other(IDS)
+    assert model.config._attn_implementation == "sdpa"
+    second.detach()
+    assert_nothing_left(model)
+    assert_nothing_left(other)
+
+
+def test_models_that_share_a_config_object_are_refused():
+    config = LlamaConfig(**TEXT)
+    first, second = LlamaForCausalLM(config).eval(), LlamaForCausalLM(config).eval()
+    with attach(first):
+        with pytest.raises(ArgumentError, match="LlamaForCausalLM shares a config object with an attached"):
+            attach(second)
+        with pytest.raises(UnsupportedError, match=r"LlamaAttention .* belongs to no attached model"):
+            second(IDS)
+
+
+def test_a_copy_made_while_attached_is_refused(model):
+    with attach(model):
+        with pytest.raises(UnsupportedError, match=r"copying or pickling .* detach\(\) it first"):
+            copy.deepcopy(model)
+        part = copy.deepcopy(model.model)
+        with pytest.raises(UnsupportedError, match="put in or copied while attached"):
+            part(IDS)
+        run(model)
+
+
+def test_a_model_switched_away_while_attached_is_refused(model):
+    with attach(model):
+        model.set_attn_implementation("sdpa")
+        with pytest.raises(UnsupportedError, match="switched to sdpa attention while attached"):
+            model(IDS)
+    assert_nothing_left(model)
+
+
+def test_threads_run_their_own_models_and_share_one():
+    models = [family(kind).build() for kind in ("LlamaForCausalLM", "GPT2LMHeadModel")]
+    shared = family("Qwen2ForCausalLM").build()
+    lengths: dict[str, list[tuple[int, int]]] = {}
+
+    def work(name: str, own: nn.Module, seq_len: int) -> None:
+        found = []
+        with attach(own, collect=Collect()) as heads:
+            for _ in range(5):
+                run(own, input_ids=IDS[:, :seq_len])
+                run(shared, input_ids=IDS[:, :seq_len])
+                found.append((heads.evidence[1].entropy.shape[2], together.evidence[1].entropy.shape[2]))
+        lengths[name] = found
+
+    with attach(shared, collect=Collect()) as together:
+        threads = [
+            threading.Thread(target=work, args=(name, own, seq_len))
+            for name, own, seq_len in (("a", models[0], 5), ("b", models[1], 11))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert lengths == {"a": [(5, 5)] * 5, "b": [(11, 11)] * 5}
+    assert_nothing_left(shared)
+
+
+def test_what_is_no_transformers_model_is_refused():
+    with pytest.raises(
+        ArgumentError, match=r"model is a Linear; attach takes a transformers PreTrainedModel"
+    ):
+        attach(nn.Linear(2, 2))
+
+
+def test_a_model_without_numbers_is_refused():
+    with torch.device("meta"):
+        empty = LlamaForCausalLM(LlamaConfig(**TEXT))
+    with pytest.raises(UnsupportedError, match="parameters on the meta device"):
+        attach(empty)
+
+
+def test_bfloat16_models_are_attached():
+    model = family("LlamaForCausalLM").build().to(torch.bfloat16)
+    with attach(model, collect=Collect()) as heads:
+        assert heads.max_logit_difference < 0.1
+        assert run(model).dtype == torch.bfloat16
+
+
+def test_float64_models_are_attached_although_eager_gives_nan_for_rows_that_see_nothing():
+    with attach(family("LlamaForCausalLM").build().double()) as heads:
+        assert heads.max_logit_difference < 1e-5

@@ -1,0 +1,133 @@
+"""Real models: every head's weights, and heads switched off, held against the models' own eager attention."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from headwise.errors import MismatchError
+from headwise.evidence import Collect
+from headwise.models.attachment import attach, interface
+from headwise.models.opening.opened_model import OpenedModel
+
+TEXTS = ["The bank raised rates because inflation was rising", "Hello there"]
+
+
+@pytest.fixture(params=["smollm2", "minilm"])
+def opened(request) -> OpenedModel:
+    return request.getfixturevalue(request.param)
+
+
+@contextmanager
+def eager(model: nn.Module) -> Iterator[None]:
+    before = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
+
+
+@contextmanager
+def slice_zeroed(model: nn.Module, layer: int, head: int, head_dim: int) -> Iterator[None]:
+    """Zero a head's slice of what goes into the output projection."""
+    projections = [
+        module
+        for name, module in model.named_modules()
+        if name.endswith(("o_proj", "attention.output.dense"))
+    ]
+
+    def before_projection(module: nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:
+        heads = args[0].clone()
+        heads[..., head * head_dim : (head + 1) * head_dim] = 0
+        return (heads,)
+
+    hook = projections[layer].register_forward_pre_hook(before_projection)
+    try:
+        with eager(model):
+            yield
+    finally:
+        hook.remove()
+
+
+def padded_batch(opened: OpenedModel) -> dict[str, Tensor]:
+    batch = opened.tokenizer(TEXTS, return_tensors="pt", padding=True, padding_side="left")
+    assert batch["attention_mask"][1].tolist().index(1) > 3
+    return dict(batch)
+
+
+def outputs(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    """The logits, or the last hidden state, of the tokens that are no padding."""
+    with torch.no_grad():
+        return model(**batch)[0][batch["attention_mask"].bool()]
+
+
+def test_weights_of_every_head_equal_those_of_eager(opened):
+    model, batch = opened.model, padded_batch(opened)
+    with eager(model), torch.no_grad():
+        expected = model(**batch, output_attentions=True).attentions
+    with attach(model, collect=Collect(weights=True)) as heads:
+        assert heads.max_logit_difference < 1e-3
+        with torch.no_grad():
+            model(**batch)
+        assert [layer.layer for layer in heads.layers] == list(range(len(expected)))
+        for layer, weights in enumerate(expected):
+            found = heads.evidence[layer].weights
+            assert found.shape == weights.shape
+            # [batch, num_heads, seq_len, kv_len] -> the rows of real tokens
+            rows = batch["attention_mask"].bool()[:, None].expand(weights.shape[:3])
+            torch.testing.assert_close(found[rows], weights[rows], atol=1e-5, rtol=0)
+
+
+def test_weights_of_a_batch_equal_those_of_each_text_alone(smollm2):
+    batch = padded_batch(smollm2)
+    alone = {name: given[1:, -2:] for name, given in batch.items()}
+    assert alone["attention_mask"].all()
+    with attach(smollm2.model, collect=Collect(weights=True)) as heads:
+        outputs(smollm2.model, batch)
+        together = [heads.evidence[layer].weights[1, :, -2:, -2:] for layer in range(30)]
+        outputs(smollm2.model, alone)
+        for layer in range(30):
+            own = heads.evidence[layer].weights[0]
+            torch.testing.assert_close(together[layer], own, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize(("layer", "head"), [(0, 0), (3, 5), (5, 8)])
+def test_zero_ablation_equals_a_zeroed_slice_before_the_projection(opened, layer, head):
+    """With evidence collected our arithmetic is eager's own; without it the fused kernel rounds its way."""
+    model, batch = opened.model, padded_batch(opened)
+    with eager(model):
+        whole = outputs(model, batch)
+    with slice_zeroed(model, layer, head, model.config.hidden_size // model.config.num_attention_heads):
+        expected = outputs(model, batch)
+    assert (expected - whole).abs().max() > 1e-2
+    with attach(model) as heads:
+        heads.ablate(layer=layer, head=head)
+        fused = outputs(model, batch)
+        heads.collect = Collect()
+        torch.testing.assert_close(outputs(model, batch), expected, atol=1e-5, rtol=0)
+        torch.testing.assert_close(fused, expected, atol=1e-5 * float(expected.abs().max()), rtol=0)
+
+
+def test_generate_with_a_head_off_gives_the_tokens_of_the_zeroed_slice(smollm2):
+    model, batch = smollm2.model, padded_batch(smollm2)
+    options = {"max_new_tokens": 6, "do_sample": False}
+    untouched = model.generate(**batch, **options)
+    with slice_zeroed(model, 3, 5, 64):
+        expected = model.generate(**batch, **options)
+    assert not torch.equal(expected, untouched)
+    with attach(model, collect=Collect()) as heads:
+        heads.ablate(layer=3, head=5)
+        assert torch.equal(model.generate(**batch, **options), expected)
+        assert heads.evidence[29].entropy.shape == (2, 9, 1)
+
+
+def test_a_lost_padding_mask_is_caught(opened, monkeypatch):
+    whole = interface.sdpa_mask
+    monkeypatch.setattr(
+        interface, "sdpa_mask", lambda *args, **kwargs: whole(*args, **{**kwargs, "attention_mask": None})
+    )
+    with pytest.raises(MismatchError, match="than under eager"):
+        attach(opened.model)
