@@ -1,20 +1,10 @@
-import doctest
 from fractions import Fraction
-from types import ModuleType
 
 import numpy as np
 import pytest
 
-from headwise import counts, layout
 from headwise.errors import ArgumentError
 from headwise.layout import HeadLayout, visible_pairs
-
-
-@pytest.mark.parametrize("module", [counts, layout])
-def test_documented_examples_run(module: ModuleType) -> None:
-    result = doctest.testmod(module)
-    assert result.attempted >= 2
-    assert result.failed == 0
 
 
 def test_defaults_are_plain_multi_head_attention() -> None:

@@ -1,5 +1,3 @@
-import doctest
-import importlib
 import os
 import signal
 import subprocess
@@ -24,13 +22,6 @@ def raising(error: BaseException) -> Callable[..., None]:
         raise error
 
     return raise_it
-
-
-@pytest.mark.parametrize("module", ["frame", "view"])
-def test_documented_examples_run(module: str) -> None:
-    result = doctest.testmod(importlib.import_module(f"headwise.cli.{module}"))
-    assert result.attempted >= 1
-    assert result.failed == 0
 
 
 def test_without_arguments_it_shows_the_verbs(run: Run) -> None:

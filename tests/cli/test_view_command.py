@@ -71,8 +71,8 @@ def test_without_arguments_the_small_model_reads_the_sample_sentence(
 
 
 def test_arguments_reach_the_view(stand: Stand, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["view", "org/Some Model", "my text", "--layer", "7", "--out", "mine.html"]) == 0
-    assert stand.calls == [{"model": "org/Some Model", "text": "my text", "layer": 7}]
+    assert main(["view", "org/some-model", "my text", "--layer", "7", "--out", "mine.html"]) == 0
+    assert stand.calls == [{"model": "org/some-model", "text": "my text", "layer": 7}]
     assert Path("mine.html").is_file()
     assert capsys.readouterr().out.endswith("Page: mine.html\n")
 
@@ -93,9 +93,19 @@ def test_json_with_a_path_writes_the_page_and_names_it(
 
 def test_errors_of_the_view_leave_no_page(stand: Stand, capsys: pytest.CaptureFixture[str]) -> None:
     stand.fails = ModelError("no such model")
-    assert main(["view", "nothing"]) == 2
+    assert main(["view", "org/nothing"]) == 2
     assert capsys.readouterr() == ("", "loading\nerror: no such model\n")
     assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize("model", ["nothing", "no.gguf", "weights.bin", "", "a\tb"])
+def test_a_model_that_cannot_be_is_refused_before_anything_is_loaded(
+    model: str, stand: Stand, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("weights.bin").write_bytes(b"")
+    assert main(["view", model]) == 2
+    assert capsys.readouterr().err.startswith("error: ")
+    assert stand.calls == []
 
 
 @pytest.mark.parametrize("layer", ["-1", "two", "1.5"])

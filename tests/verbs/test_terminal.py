@@ -1,15 +1,8 @@
-import doctest
 import unicodedata
 
 import pytest
 
-from headwise.verbs import terminal
 from headwise.verbs.terminal import binary_size, decimal_size, printable
-
-
-def test_documented_examples_run() -> None:
-    result = doctest.testmod(terminal)
-    assert (result.attempted, result.failed) == (3, 0)
 
 
 @pytest.mark.parametrize(
