@@ -151,6 +151,15 @@ def test_by_hand() -> None:
     assert evidence.top_keys[0, :, :, 0].tolist() == [[0, 0, 1], [0, 1, 2]]
 
 
+def test_the_first_token_is_the_first_that_any_head_sees() -> None:
+    mask = torch.ones(1, 6, 5, 7, dtype=torch.bool)
+    mask[:, :3, :, :2] = False
+    mask[:, 3:, :, 0] = False
+    found = assert_evidence_is_exact(Case("first", *tensors("randn", batch=1), {"mask": mask})).first_token
+    assert (found[:, :3] == 0).all()  # the first is key 1, which these heads do not see
+    assert (found[:, 3:] > 0).all()
+
+
 def test_even_weights_have_the_entropy_of_their_number() -> None:
     zeros = torch.zeros(1, 1, 5, 3)
     found = ops.observe(zeros, zeros, zeros, mask=Causal()).evidence.entropy

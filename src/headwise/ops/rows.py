@@ -50,8 +50,8 @@ class RowFacts:
     def at_key(self, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Return the weight of one key per row, and whether the row sees that key.
 
-        keys broadcasts to `[batch, num_heads, rows]`, the shape of what is returned; a key that does not
-        exist has weight 0 and is not seen.
+        keys broadcasts to `[batch, num_heads, rows]`, the shape of what is returned. A key that does not
+        exist is not seen, and its weight says nothing.
         """
         kv_len = self.weights.shape[-1]
         keys = keys.expand(self.visible.shape)
@@ -60,7 +60,7 @@ class RowFacts:
         exists = (keys >= 0) & (keys < kv_len)
         index = keys.clamp(0, kv_len - 1)[..., None]
         seen = exists & ~self.hidden.gather(-1, index)[..., 0]
-        return self.weights.gather(-1, index)[..., 0].masked_fill(~seen, 0.0), seen
+        return self.weights.gather(-1, index)[..., 0], seen
 
     def of_seeing_rows(self, numbers: Tensor) -> Tensor:
         """Return `numbers`, `[batch, num_heads, rows]`, with NaN for the rows that see no key."""
