@@ -1,7 +1,6 @@
 """Hostile, cut and foreign files: the bounded reader refuses each at once, naming the file and the fault."""
 
 import struct
-import time
 
 import pytest
 
@@ -9,11 +8,9 @@ from headwise.errors import ModelError
 from headwise.models.opening.gguf_header import read_gguf_header
 from headwise.models.opening.opened_model import open_model
 
+from ...hang import must_end
 from ..folders import tiny_gguf
 from ..gguf_writer import ARCHITECTURE, ARRAY, STRING, U8, U32, array, header, pair, tensor, text
-
-# Far above what a refusal takes on a busy machine, far below what an unbounded reader would take.
-SECONDS_TO_REFUSE = 30
 
 HOSTILE = {
     "empty": (b"", r"starts with b''"),
@@ -106,11 +103,9 @@ def test_a_hostile_header_is_refused_at_once(tmp_path, name):
     content, match = HOSTILE[name]
     source = tmp_path / "hostile.gguf"
     source.write_bytes(content)
-    started = time.monotonic()
-    with pytest.raises(ModelError, match=match) as refused:
+    with must_end(), pytest.raises(ModelError, match=match) as refused:
         read_gguf_header(source)
     assert "hostile.gguf" in str(refused.value)
-    assert time.monotonic() - started < 1
 
 
 @pytest.mark.parametrize("name", ["array of 2^40", "an honest array of 2 MB"])
@@ -118,10 +113,8 @@ def test_a_hostile_file_is_refused_when_opened(tmp_path, cache, name):
     content, match = HOSTILE[name]
     source = tmp_path / "hostile.gguf"
     source.write_bytes(content)
-    started = time.monotonic()
-    with pytest.raises(ModelError, match=match):
+    with must_end(), pytest.raises(ModelError, match=match):
         open_model(source)
-    assert time.monotonic() - started < SECONDS_TO_REFUSE
     # Nothing is left that could be taken for a model.
     assert list((cache / "models").iterdir()) == list((cache / "work").iterdir()) == []
 
@@ -136,10 +129,9 @@ def test_a_file_cut_off_anywhere_is_refused(tmp_path):
             read_gguf_header(part)
 
 
-def test_reading_a_header_takes_time_in_proportion_to_it(tmp_path):
+def test_a_header_of_many_strings_is_read(tmp_path):
     many = [f"token{place}" for place in range(300_000)]
     source = tmp_path / "large.gguf"
     source.write_bytes(header([ARCHITECTURE, array("tokenizer.ggml.tokens", STRING, many)], []))
-    started = time.monotonic()
-    assert read_gguf_header(source).architecture == "llama"
-    assert time.monotonic() - started < 5
+    with must_end():
+        assert read_gguf_header(source).architecture == "llama"

@@ -1,6 +1,5 @@
 """The hub: one question with a short wait, plain files only, and an earlier download without a network."""
 
-import time
 from types import SimpleNamespace
 
 import huggingface_hub
@@ -11,6 +10,7 @@ from headwise.models.opening import hub
 from headwise.models.opening.hub import wanted_files
 from headwise.models.opening.opened_model import open_model
 
+from ...hang import must_end
 from ..folders import save, tiny_llama
 
 
@@ -21,13 +21,14 @@ def unreachable(monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
 
 
-def test_a_hub_that_does_not_answer_is_told_in_seconds(unreachable):
-    started = time.monotonic()
-    with pytest.raises(
-        ModelError, match=r"org/name is no file, folder .*the hub gave no model of that id \(.*offline"
+def test_a_hub_that_does_not_answer_is_told(unreachable):
+    with (
+        must_end(),
+        pytest.raises(
+            ModelError, match=r"org/name is no file, folder .*the hub gave no model of that id \(.*offline"
+        ),
     ):
         open_model("org/name")
-    assert time.monotonic() - started < 8
 
 
 def test_a_hub_model_that_was_never_fetched_needs_a_network(tmp_path, monkeypatch):

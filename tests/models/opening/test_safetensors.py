@@ -2,7 +2,6 @@
 
 import json
 import struct
-import time
 
 import pytest
 import torch
@@ -10,6 +9,8 @@ from safetensors.torch import save_file
 
 from headwise.errors import ModelError
 from headwise.models.opening.safetensors_header import check_safetensors
+
+from ...hang import must_end
 
 
 def written(path, header, data: bytes = b"", *, said: int | None = None):
@@ -81,7 +82,5 @@ def test_a_file_cut_off_anywhere_is_refused(tmp_path):
 def test_too_many_tensors_are_refused_before_they_cost_memory(tmp_path):
     many = {f"t{place}": entry(0, 0) for place in range(100_001)}
     path = written(tmp_path / "many.safetensors", many)
-    started = time.monotonic()
-    with pytest.raises(ModelError, match=r"lists 100001 tensors, and at most 100000 are read"):
+    with must_end(), pytest.raises(ModelError, match=r"lists 100001 tensors, and at most 100000 are read"):
         check_safetensors(path)
-    assert time.monotonic() - started < 5

@@ -1,0 +1,92 @@
+"""The one driver of the benchmarks.
+
+    python -m benchmarks [NAME ...] [--keep]
+
+Run it from the root of the repository, with the Python that headwise is installed in and on a quiet machine.
+Without names every benchmark runs. What was found goes to stdout as JSON, with machine and versions; `--keep`
+also writes it to `benchmarks/results/NAME.json`. The exit code is 1 if a figure is above its limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from benchmarks import cli_startup, model_opening, page_paint
+
+BENCHMARKS = {"cli_startup": cli_startup, "model_opening": model_opening, "page_paint": page_paint}
+RESULTS = Path(__file__).parent / "results"
+PACKAGES = ("headwise", "numpy", "torch", "transformers", "rich", "typer")
+
+
+def machine() -> dict[str, Any]:
+    """Return what a reader must know of the machine to compare figures."""
+    names = [line.split(":")[1].strip() for line in cpu_lines() if line.startswith("model name")]
+    return {"processor": names[0] if names else platform.machine(), "cores": os.cpu_count()}
+
+
+def cpu_lines() -> list[str]:
+    """Return the lines in which Linux describes the processors; none elsewhere."""
+    description = Path("/proc/cpuinfo")
+    return description.read_text(encoding="utf-8").splitlines() if description.exists() else []
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of everything a figure can depend on."""
+    found = {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
+    chromium = shutil.which("chromium")
+    if chromium:
+        told = subprocess.run([chromium, "--version"], capture_output=True, text=True, check=True)  # noqa: S603
+        found["chromium"] = told.stdout.split()[1]
+    return found
+
+
+def run(name: str) -> dict[str, Any]:
+    """Return one benchmark's figures beside their limits and all that they depend on."""
+    benchmark = BENCHMARKS[name]
+    load = round(os.getloadavg()[0], 2)
+    return {
+        "benchmark": name,
+        "measured": datetime.now(UTC).date().isoformat(),
+        "machine": machine(),
+        "load_before": load,
+        "versions": versions(),
+        "figures": {figure: round(found, 3) for figure, found in benchmark.measure().items()},
+        "limits": benchmark.LIMITS,
+    }
+
+
+def main() -> int:
+    """Run what was asked for; 1 if a limit is passed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Run the benchmarks.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
+    parser.add_argument("--keep", action="store_true", help="write the results to benchmarks/results")
+    asked = parser.parse_args()
+    unknown = set(asked.names) - set(BENCHMARKS)
+    if unknown:
+        parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}")
+    results = [run(name) for name in asked.names or BENCHMARKS]
+    json.dump(results, sys.stdout, indent=2)
+    sys.stdout.write("\n")
+    if asked.keep:
+        RESULTS.mkdir(exist_ok=True)
+        for result in results:
+            path = RESULTS / f"{result['benchmark']}.json"
+            path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    passed = [
+        result["figures"][figure] > limit for result in results for figure, limit in result["limits"].items()
+    ]
+    return int(any(passed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
