@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+import transformers
 
 from headwise.errors import ArgumentError, UnsupportedError
 from headwise.verbs.view import View, view
@@ -105,6 +106,13 @@ def test_an_encoder_has_no_next_tokens_and_no_cache(encoder_view):
     assert document["tokens"][0] == "[CLS]"
     assert document["tokens"][-1] == "[SEP]"
     assert len(document["heads"]) == 72
+
+
+def test_libraries_say_nothing_while_a_view_is_made(minilm, said_by_transformers):
+    view(minilm, "The bank")
+    assert said_by_transformers == []
+    transformers.logging.get_logger("transformers").warning("heard again")
+    assert said_by_transformers == ["heard again"]
 
 
 def test_heads_that_stand_out_are_the_ends_of_each_statistic(decoder_view):

@@ -1,4 +1,4 @@
-"""Keeping libraries from writing on the user's terminal while a model is opened."""
+"""Keeping libraries from writing on the user's terminal while a model is opened or run."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """What libraries trip over while a folder is opened: told shortly, and nothing else is printed."""
 
+import json
 import logging
 import warnings
 from pathlib import Path
@@ -73,3 +74,10 @@ def test_libraries_are_silent_while_opening_and_get_their_voice_back(
     assert (transformers.logging.get_verbosity(), hub.level, list(warnings.filters)) == before
     assert transformers.logging.is_progress_bar_enabled()
     transformers.logging.set_verbosity_warning()
+
+
+def test_nothing_is_said_about_a_config_that_looks_odd_to_transformers(llama, said_by_transformers):
+    config = json.loads((llama / "config.json").read_text())
+    (llama / "config.json").write_text(json.dumps(config | {"bos_token_id": 50_256}))  # not in the vocabulary
+    open_model(llama)
+    assert said_by_transformers == []

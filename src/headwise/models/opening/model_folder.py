@@ -58,9 +58,9 @@ def load_folder(
     files = _weight_files(folder, weights)
     for file in files:
         check_safetensors(file)
-    config = read_config(folder)
     try:
         with quiet_libraries():
+            config = read_config(folder)
             return _load_model(folder, files, config), _load_tokenizer(folder, config)
     except (HeadwiseError, KeyboardInterrupt):
         raise

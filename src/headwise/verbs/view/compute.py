@@ -13,6 +13,7 @@ from headwise.errors import ArgumentError, UnsupportedError
 from headwise.evidence import STATISTICS, Collect, Evidence
 from headwise.models.attachment import AttachedLayer, LayerKey, attach
 from headwise.models.opening.opened_model import OpenedModel, open_model
+from headwise.models.quiet import quiet_libraries
 from headwise.models.tokens import read_text, readable_tokens
 from headwise.verbs.view.result import Float32, HeadSummary, LayerMaps, ModelFacts, NextToken, View
 
@@ -53,15 +54,17 @@ def view(
     opened = model if isinstance(model, OpenedModel) else open_model(model, notify=notify)
     _refuse_unsuited(opened)
     ids, tokens = read_text(opened, text)
-    with attach(opened.model) as heads:
+    # What libraries log on the way is no news to whoever looks at heads.
+    with quiet_libraries(), attach(opened.model) as heads:
         attached = {place.layer: place for place in heads.layers}
         _check_layer(layer, attached, opened.name)
         heads.collect = _what_to_collect(len(ids), layer, heads.layers)
         outputs = _run(opened.model, ids)
         maps = tuple(_layer_maps(attached[number], heads.evidence[number]) for number in sorted(attached))
         difference = heads.max_logit_difference
+        facts = _facts(opened, attached, outputs)
     return View(
-        facts=_facts(opened, attached, outputs),
+        facts=facts,
         text=text,
         tokens=tokens,
         next_tokens=_next_tokens(opened, outputs),
