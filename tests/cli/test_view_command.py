@@ -108,6 +108,38 @@ def test_a_model_that_cannot_be_is_refused_before_anything_is_loaded(
     assert stand.calls == []
 
 
+def test_a_text_without_quotes_is_refused_with_the_quotes_it_needs(
+    stand: Stand, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["view", "minilm-l6", "The", "bank", "raised", "--json"]) == 2
+    expected = "error: TEXT is 'The' and 'bank' follows it; put a text of several words in quotes\n"
+    assert capsys.readouterr() == ("", expected)
+    assert main(["view", "minilm-l6", "The", "--nothing"]) == 2
+    assert "No such option: --nothing" in capsys.readouterr().err
+    assert stand.calls == []
+
+
+def test_a_text_in_the_place_of_the_model_is_told_apart(
+    stand: Stand, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["view", "The bank raised rates"]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith(
+        "error: there is no model 'The bank raised rates'; pass a name of the catalogue"
+    )
+    assert message.endswith("name the model before it: headwise view smollm2-135m TEXT\n")
+    assert stand.calls == []
+
+
+@pytest.mark.parametrize("text", ["", " \n", "half \udc80"])
+def test_a_text_that_cannot_be_is_refused_before_anything_is_loaded(
+    text: str, stand: Stand, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["view", "org/some-model", text]) == 2
+    assert capsys.readouterr().err.startswith("error: text ")
+    assert stand.calls == []
+
+
 @pytest.mark.parametrize("layer", ["-1", "two", "1.5"])
 def test_a_layer_that_is_no_count_is_refused_before_the_model_is_loaded(
     layer: str, stand: Stand, capsys: pytest.CaptureFixture[str]

@@ -18,7 +18,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-app.command("view")(view_command)
+# Extra words are let through so that the command itself can say that a text needs quotes.
+app.command("view", context_settings={"allow_extra_args": True})(view_command)
 app.command("explain")(explain_command)
 app.command("plan")(plan_command)
 

@@ -13,7 +13,8 @@ import typer
 from rich.console import Console
 
 from headwise.cli.options import DebugOption, JsonOption, console, write_json
-from headwise.errors import ArgumentError
+from headwise.errors import ArgumentError, ModelError
+from headwise.models.given_text import check_text
 from headwise.models.opening.source import find_source
 from headwise.verbs.terminal import printable
 
@@ -22,13 +23,16 @@ DEFAULT_TEXT = "The bank raised rates because inflation was rising"
 
 
 def view_command(
+    context: typer.Context,
     model: Annotated[
         str,
         typer.Argument(
             metavar="MODEL", help="A catalogue name, a folder, a .safetensors or .gguf file, or a hub id."
         ),
     ] = DEFAULT_MODEL,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What the model reads.")] = DEFAULT_TEXT,
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT", help="What the model reads, in quotes.")
+    ] = DEFAULT_TEXT,
     *,
     out: Annotated[
         Path | None,
@@ -42,9 +46,11 @@ def view_command(
 
     A table of the heads that stand out, and a page with a map of every head that opens without a network.
     """
+    refuse_unquoted(text, context.args)
     page = None if out is None and as_json else checked_page_path(out or default_page(model))
-    find_source(model)
-    # Here and not above, for torch takes seconds to load, and a wrong path or name should be told at once.
+    refuse_unknown_model(model)
+    check_text(text)
+    # Here and not above, for torch takes seconds to load, and what is wrong by itself should be told at once.
     from headwise.verbs.view import view  # noqa: PLC0415
     from headwise.verbs.view.render_json import to_json  # noqa: PLC0415
     from headwise.verbs.view.render_page import write_page  # noqa: PLC0415
@@ -59,6 +65,36 @@ def view_command(
         return
     print_view(found, console())
     console().print(f"Page: {printable(str(page))}")
+
+
+def refuse_unquoted(text: str, more: list[str]) -> None:
+    """Refuse a text that the shell took apart into words.
+
+    Raises:
+        ArgumentError: there are words after the text.
+
+    """
+    if more:
+        raise ArgumentError(
+            f"TEXT is {text!r} and {more[0]!r} follows it; put a text of several words in quotes"
+        )
+
+
+def refuse_unknown_model(model: str) -> None:
+    """Refuse a name that no model can have, before anything is loaded.
+
+    Raises:
+        ArgumentError: it is empty.
+        ModelError: there is no such model; a sentence is taken for a text that lacks the model before it.
+
+    """
+    try:
+        find_source(model)
+    except ModelError as error:
+        if len(model.split()) < 2:
+            raise
+        usual = f"headwise view {DEFAULT_MODEL} TEXT"
+        raise ModelError(f"{error}. If this is the text, name the model before it: {usual}") from error
 
 
 def default_page(model: str) -> Path:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
 from headwise.errors import ArgumentError, ModelError
+from headwise.models.given_text import check_text
 from headwise.models.short_cause import short_cause
 from headwise.models.tokens.spelling import byte_letters, spelling_of
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def encode(
@@ -24,7 +22,8 @@ def encode(
         ModelError: the tokenizer failed.
 
     """
-    _check_text(tokenizer, text)
+    check_text(text)
+    _check_spelled(tokenizer, text)
     try:
         encoded: Any = tokenizer(
             text, padding=False, truncation=False, return_offsets_mapping=tokenizer.is_fast, verbose=False
@@ -40,18 +39,7 @@ def encode(
     return ids, encoded["offset_mapping"] if tokenizer.is_fast else None
 
 
-def _check_text(tokenizer: PreTrainedTokenizerBase, text: str) -> None:
-    if not isinstance(text, str):
-        raise ArgumentError(f"text is a {type(text).__name__}; pass one text as str")
-    if not text.strip():
-        kind = f"only whitespace ({len(text)} characters)" if text else "empty"
-        raise ArgumentError(f"text is {kind}; give at least one word")
-    surrogate = _SURROGATE.search(text)
-    if surrogate:
-        raise ArgumentError(
-            f"text has a lone surrogate U+{ord(surrogate[0]):04X} at character {surrogate.start()}: half a "
-            "character, or a byte that was not UTF-8; take it out"
-        )
+def _check_spelled(tokenizer: PreTrainedTokenizerBase, text: str) -> None:
     lost = _unspelled_bytes(tokenizer).intersection(text.encode("utf-8"))
     if lost:
         place, character = next(
