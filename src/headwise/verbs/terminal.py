@@ -22,6 +22,17 @@ def printable(text: str) -> str:
     )
 
 
+def several(count: int, noun: str) -> str:
+    """Return a count with its noun.
+
+    Example:
+        >>> several(1, "token"), several(3, "token")
+        ('1 token', '3 tokens')
+
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def binary_size(size: int) -> str:
     """Return a number of bytes in KiB, MiB and so on with three digits, or in bytes below 1 KiB.
 

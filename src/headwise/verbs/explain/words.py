@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from headwise.layout import HeadLayout
 from headwise.verbs.explain.matrices import four_decimals
 from headwise.verbs.explain.result import Explanation, HeadTrace, Matrix
+from headwise.verbs.terminal import several
 
 TERMS_SHOWN = 4
 WHAT_HEADS_DO = (
@@ -55,11 +56,6 @@ def ending(layout: HeadLayout) -> str:
         f"The whole of it: MHA(X) = concat({listed}) W_O. To see it change: --causal, --num-kv-heads 1, "
         "--tokens, --seed, --d-model and --num-heads."
     )
-
-
-def several(count: int, noun: str) -> str:
-    """Return "1 token" or "3 tokens"."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def product_shapes(left: Matrix, right: Matrix) -> str:

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from headwise.evidence import STATISTICS, Statistic
 from headwise.models.tokens import Token
-from headwise.verbs.terminal import printable
-from headwise.verbs.view.result import HeadSummary, StandOut, View
+from headwise.verbs.terminal import printable, several
+from headwise.verbs.view.result import HeadSummary, View
 
 SHOWN_TOKENS = 400
 BAR_CELLS = 24
@@ -27,7 +27,7 @@ def print_view(view: View, console: Console) -> None:
         console.print(_next_tokens(view))
         console.print()
     if view.focus_layer is None:
-        console.print(_stand_out_table(view.stand_outs(), len(view.heads)))
+        console.print(_stand_out_table(view))
     else:
         console.print(_layer_table(view, view.focus_layer))
     console.print()
@@ -41,27 +41,26 @@ def print_view(view: View, console: Console) -> None:
 def _facts(view: View) -> Text:
     facts = view.facts
     direction = "causal" if facts.causal else "bidirectional"
-    kv_heads = f", {facts.num_kv_heads} KV heads" if facts.num_kv_heads != facts.num_heads else ""
+    kv_heads = f", {several(facts.num_kv_heads, 'KV head')}" if facts.num_kv_heads != facts.num_heads else ""
     cache = f"{facts.kv_bytes_per_token:,} bytes of KV cache per token in 16 bits"
     line = Text()
     line.append(printable(facts.name), style="bold")
-    line.append(
-        f"  {facts.layers} layers x {facts.num_heads} heads of {facts.head_dim}{kv_heads}, {direction}\n"
-    )
+    heads = f"{several(facts.layers, 'layer')} x {several(facts.num_heads, 'head')} of {facts.head_dim}"
+    line.append(f"  {heads}{kv_heads}, {direction}\n")
     line.append(cache if facts.kv_bytes_per_token else "no KV cache")
     return line
 
 
 def _token_line(tokens: tuple[Token, ...]) -> Text:
     """Return the tokens side by side, separated by thin bars, spaces made visible."""
-    line = Text(f"{len(tokens)} tokens  ", style="dim")
+    line = Text(f"{several(len(tokens), 'token')}  ", style="dim")
     for number, token in enumerate(tokens[:SHOWN_TOKENS]):
         if number:
             line.append("│", style="dim")
         if token.kind == "text":
             line.append(_with_spaces_shown(token.text))
         else:
-            line.append(printable(token.text), style="dim italic")
+            line.append(_with_spaces_shown(token.text), style="dim italic")
     if len(tokens) > SHOWN_TOKENS:
         line.append(f" … and {len(tokens) - SHOWN_TOKENS} more", style="dim")
     return line
@@ -86,18 +85,19 @@ def _next_tokens(view: View) -> Table:
     return table
 
 
-def _stand_out_table(found: tuple[StandOut, ...], num_heads: int) -> Table:
+def _stand_out_table(view: View) -> Table:
     """Return one row for each head that stands out, with every measure that makes it so, then the medians."""
-    table = _titled(f"Heads that stand out, of {num_heads}, as layer.head")
+    found = view.stand_outs()
+    few = f"No head stands out: all {len(view.heads)} measure the same on this text"
+    table = _titled(f"Heads that stand out, of {len(view.heads)}, as layer.head" if found else few)
     table.add_column("stands out by", no_wrap=True)
     _add_head_columns(table)
-    medians = {stand_out.statistic.name: stand_out.median for stand_out in found}
     for summary in dict.fromkeys(stand_out.summary for stand_out in found):
         measures = [stand_out for stand_out in found if stand_out.summary == summary]
         names = (f"{'highest' if each.highest else 'lowest'} {each.statistic.label}" for each in measures)
         cells = _head_cells(summary, bold=[each.statistic for each in measures])
         table.add_row(Text("\n".join(names)), *cells)
-    cells = [Text(_three_digits(medians.get(statistic.name)), style="dim") for statistic in STATISTICS]
+    cells = [Text(_three_digits(view.median(statistic)), style="dim") for statistic in STATISTICS]
     table.add_row(Text("median of all heads", style="dim"), "", "", *cells)
     return table
 

@@ -99,21 +99,28 @@ class View:
         """Return the heads of one layer."""
         return tuple(summary for summary in self.heads if summary.layer == layer)
 
+    def median(self, statistic: Statistic) -> float | None:
+        """Return the median of a statistic over the heads that have it, None if none has."""
+        known = [value for head in self.heads if (value := getattr(head, statistic.name)) is not None]
+        return float(np.median(known)) if known else None
+
     def stand_outs(self, each: int = 2) -> tuple[StandOut, ...]:
-        """Return the `each` heads at either end of entropy and at the top of every other statistic."""
+        """Return the `each` heads at either end of entropy and at the top of every other statistic.
+
+        A head that measures no more (or no less) than the median stands out by nothing and is left out.
+        """
         found: list[StandOut] = []
         for statistic in STATISTICS:
-            known = [head for head in self.heads if getattr(head, statistic.name) is not None]
-            if not known:
+            median = self.median(statistic)
+            if median is None:
                 continue
-            ranked = sorted(known, key=lambda head: getattr(head, statistic.name))
-            median = float(np.median([getattr(head, statistic.name) for head in ranked]))
-            ends = [(True, ranked[::-1][:each])]
-            if statistic.name == "entropy":
-                ends.append((False, ranked[:each]))
-            found += [
-                StandOut(head, statistic, highest, getattr(head, statistic.name), median)
-                for highest, heads in ends
-                for head in heads
+            measured = [
+                StandOut(head, statistic, value > median, value, median)
+                for head in self.heads
+                if (value := getattr(head, statistic.name)) is not None and value != median
             ]
+            ranked = sorted(measured, key=lambda stand_out: stand_out.value)
+            found += [stand_out for stand_out in ranked[::-1][:each] if stand_out.highest]
+            if statistic.name == "entropy":
+                found += [stand_out for stand_out in ranked[:each] if not stand_out.highest]
         return tuple(found)
