@@ -65,6 +65,16 @@ def test_the_map_is_walked_with_keys_and_a_head_is_opened_and_left(browser: Brow
     assert browser.run("return document.querySelectorAll('.cell[tabindex=\"0\"]').length") == 1
 
 
+def test_left_and_right_lead_into_the_map_and_up_and_down_scroll(browser: Browser, page: Path) -> None:
+    browser.open(page, fragment="#layer=2&head=2")
+    browser.press(Keys.ARROW_DOWN, Keys.ARROW_UP, Keys.ENTER)
+    assert browser.run("return document.activeElement === document.body")
+    browser.press(Keys.ARROW_RIGHT)
+    assert focused(browser) == "2.2"
+    browser.press(Keys.ARROW_RIGHT, Keys.ARROW_DOWN)
+    assert focused(browser) == "3.3"
+
+
 def test_keys_turn_the_direction_the_sink_the_map_and_call_help(browser: Browser, page: Path) -> None:
     browser.open(page)
     browser.press("d")

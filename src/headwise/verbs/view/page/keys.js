@@ -28,6 +28,11 @@ const Keys = (function () {
         ANYWHERE[event.key]();
         event.preventDefault();
       } else if (zone.contains(event.target)) inDepth(event);
+      // Up and down scroll the page until the map has the focus.
+      else if (event.target === document.body && ["ArrowLeft", "ArrowRight"].includes(event.key)) {
+        HeadMap.focusPinned();
+        event.preventDefault();
+      }
     });
     document.getElementById("help-open").addEventListener("click", () => help.showModal());
     document.getElementById("help-close").addEventListener("click", () => help.close());
