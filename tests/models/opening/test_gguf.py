@@ -2,6 +2,9 @@
 
 import json
 import os
+import select
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -158,6 +161,22 @@ def test_a_reader_killed_from_outside_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.executable", str(killed))
     with pytest.raises(ModelError, match=r"ended by SIGKILL, as when memory runs out"):
         convert(tiny_gguf(tmp_path / "tiny.gguf"), folder, scratch, notify=print)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
+def test_the_reader_ends_when_the_process_that_waits_for_it_is_killed(tmp_path):
+    # The reader waits for the other end of the pipe: it is at work for as long as this test needs.
+    os.mkfifo(tmp_path / "endless.gguf")
+    reader = [sys.executable, "-m", "headwise.models.opening.gguf_convert", "endless.gguf", "folder"]
+    start = f"import subprocess\nsubprocess.run({reader!r}, check=False)"
+    with subprocess.Popen([sys.executable, "-c", start], cwd=tmp_path) as parent:
+        writing = os.open(tmp_path / "endless.gguf", os.O_WRONLY)
+        parent.kill()
+    waiting = select.poll()
+    waiting.register(writing, 0)
+    found = waiting.poll(20_000)
+    os.close(writing)  # a reader that lived on meets the end of the file here
+    assert found == [(writing, select.POLLERR)]
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,11 @@ against what was read before the parent gets to see it.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import resource
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -25,6 +27,8 @@ from headwise.models.short_cause import short_cause
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+# From sys/prctl.h.
+_PR_SET_PDEATHSIG = 1
 _HEADER_SECONDS = 30
 _HEADER_BYTES = 1 << 30
 _WORKING_BYTES = 4 << 30
@@ -37,6 +41,7 @@ def main(arguments: list[str]) -> int:
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     try:
+        _end_with_parent()
         _limit(source.stat().st_size)
         header = read_gguf_header(source)
         _convert(source, folder, header)
@@ -50,6 +55,13 @@ def main(arguments: list[str]) -> int:
     json.dump({"kind": type(refused).__name__, "message": str(refused)}, answer)
     answer.close()
     return REFUSED
+
+
+def _end_with_parent() -> None:
+    """Have Linux end this process when its parent is killed: nobody would take what it goes on to write."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _limit(size: int) -> None:
