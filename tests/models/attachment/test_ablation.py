@@ -1,11 +1,14 @@
 """Heads switched off inside the attention call, held against hooks on the projection of an eager model."""
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import numpy
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from transformers import DynamicCache
 
 from headwise.errors import ArgumentError, UnsupportedError
@@ -107,6 +110,21 @@ def test_a_kv_head_is_all_the_query_heads_that_read_it(model):
         assert (one - by_group).abs().max() > 0.01
 
 
+@pytest.mark.parametrize("number", [numpy.int64, torch.tensor])
+def test_numbers_of_numpy_and_torch_name_layers_and_heads(model, number):
+    with attach(model, collect=Collect()) as heads:
+        heads.ablate(layer=1, head=3)
+        expected = logits(model)
+        heads.restore()
+        heads.ablate(layer=number(1), head=number(3))
+        assert torch.equal(logits(model), expected)
+        assert heads.evidence[number(1)] is heads.evidence[1]
+        heads.restore(layer=number(1), head=number(3))
+        heads.ablate(layer=0, kv_head=number(1))
+        heads.restore(layer=0, head=2)
+        heads.restore(layer=0, head=3)
+
+
 def test_mean_is_over_the_tokens_of_the_baseline_that_are_no_padding(model):
     longer = {"input_ids": torch.arange(20, 27)[None]}
     rows = torch.cat([
@@ -194,6 +212,23 @@ def test_resample_counts_the_cache_without_a_mask(model):
         torch.testing.assert_close(rest, whole[:, 9:], atol=1e-5, rtol=0)
 
 
+def test_resample_is_refused_where_the_places_of_the_rows_are_not_known(model):
+    """A part run by itself sees no attention mask, and checkpointing runs each layer again in backward."""
+    message = r"model\.layers\.1\.self_attn runs outside a forward of the whole LlamaForCausalLM \(a part"
+    with attach(model) as heads:
+        heads.ablate(layer=1, head=3, how="resample", baseline=OTHER)
+        with pytest.raises(UnsupportedError, match=message):
+            model.model(**PADDED)
+        layer = model.model.layers[1]
+        layer.forward = functools.partial(checkpoint, layer.forward, use_reentrant=False)
+        loss = model(**PADDED, use_cache=False).logits.sum()
+        with pytest.raises(UnsupportedError, match=message):
+            loss.backward()
+        heads.ablate(layer=1, head=3)
+        model.model(**PADDED)
+        model(**PADDED, use_cache=False).logits.sum().backward()
+
+
 def test_resample_in_a_vision_model_goes_by_patch():
     model = family("ViTModel").build()
     first, second = torch.randn(2, 1, 3, 24, 24)
@@ -265,6 +300,9 @@ def test_one_layer_of_a_module_that_serves_several():
         ({"layer": 1, "head": 4}, "head=4 .* layer 1, which has 4 query heads and 2 KV heads; give 0 to 3"),
         ({"layer": 1, "head": -1}, "head=-1 does not exist"),
         ({"layer": 1, "head": True}, "head=True does not exist"),
+        ({"layer": 1, "head": torch.tensor(1.0)}, r"head=tensor\(1.\) does not exist"),
+        ({"layer": 1, "head": torch.tensor([0, 1])}, r"head=tensor\(\[0, 1\]\) does not exist"),
+        ({"layer": torch.tensor([0, 1]), "head": 0}, r"layer=tensor\(\[0, 1\]\) is a Tensor; give its"),
         ({"layer": 1, "kv_head": 2}, "kv_head=2 does not exist in layer 1, .* give 0 to 1"),
         ({"layer": 1}, "head=None and kv_head=None; give exactly one"),
         ({"layer": 1, "head": 0, "kv_head": 0}, "head=0 and kv_head=0; give exactly one"),
@@ -272,6 +310,7 @@ def test_one_layer_of_a_module_that_serves_several():
         ({"layer": 1, "head": 0, "how": "mean"}, "how='mean' needs baseline=, inputs of the model"),
         ({"layer": 1, "head": 0, "baseline": OTHER}, "how='zero' takes no baseline; baseline is a dict"),
         ({"layer": 1, "head": 0, "how": "mean", "baseline": ["text"]}, "baseline is a str; give inputs"),
+        ({"layer": 1, "head": 0, "how": "mean", "baseline": 7}, "baseline is a int; give inputs"),
         ({"layer": 1, "head": 0, "how": "mean", "baseline": {"ids": IDS}}, "with ids does not run through"),
         ({"layer": 1, "head": 0, "how": "mean", "baseline": []}, "baseline is an empty list"),
         ({"layer": 1, "head": 0, "how": "resample", "baseline": PADDED}, "holds 2; pass a batch of one"),

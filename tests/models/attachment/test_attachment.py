@@ -98,6 +98,17 @@ def test_detach_works_without_with_and_twice(model):
         heads.ablate(layer=0, head=0)
 
 
+def test_a_detached_attachment_promises_nothing(model):
+    heads = attach(model)
+    heads.detach()
+    detached = "LlamaForCausalLM is detached; attach it again to record or ablate its heads"
+    with pytest.raises(ArgumentError, match=detached):
+        heads.collect = Collect()
+    with pytest.raises(ArgumentError, match=detached), heads:
+        pass
+    assert_nothing_left(model)
+
+
 def test_an_attachment_that_is_forgotten_lets_go_of_the_model(model):
     heads = attach(model, collect=Collect())
     run(model)

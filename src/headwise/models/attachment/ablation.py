@@ -68,11 +68,13 @@ class Ablations:
         """Switch all heads on again."""
         self._of = {}
 
+    def resamples(self, layer: AttachedLayer) -> bool:
+        """Return whether a head of the layer is replaced by another text's, position by position."""
+        return any(isinstance(stand_in, Resample) for stand_in in self._of.get(layer, {}).values())
+
     def needs_positions(self) -> bool:
-        """Return whether any head is replaced by another text's, position by position."""
-        return any(
-            isinstance(baseline, Resample) for heads in self._of.values() for baseline in heads.values()
-        )
+        """Return whether any layer resamples."""
+        return any(map(self.resamples, self._of))
 
     def gates(self, layer: AttachedLayer, like: Tensor) -> Tensor | None:
         """Return `[num_heads]`, 0 for every head that is switched off, or None where none is."""

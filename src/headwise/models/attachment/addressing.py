@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
+from typing import SupportsIndex
 
 from torch import Tensor
 
@@ -10,7 +12,7 @@ from headwise.errors import ArgumentError
 from headwise.evidence import Evidence
 from headwise.models.attachment.discover import AttachedLayer
 
-LayerKey = int | str | AttachedLayer
+LayerKey = SupportsIndex | str | AttachedLayer
 """A layer's number where no other layer has it, its module path, or the layer itself."""
 
 
@@ -25,8 +27,8 @@ def find_layer(layers: Sequence[AttachedLayer], key: LayerKey) -> AttachedLayer:
         found = [layer for layer in layers if layer == key]
     elif isinstance(key, str):
         found = [layer for layer in layers if layer.name == key]
-    elif isinstance(key, int) and not isinstance(key, bool):
-        found = [layer for layer in layers if layer.layer == key]
+    elif (number := _whole_number(key)) is not None:
+        found = [layer for layer in layers if layer.layer == number]
     else:
         raise ArgumentError(f"layer={key!r} is a {type(key).__name__}; give its number or its module path")
     if len(found) == 1:
@@ -39,7 +41,7 @@ def find_layer(layers: Sequence[AttachedLayer], key: LayerKey) -> AttachedLayer:
     raise ArgumentError(f"layer={key!r} does not exist; the attention layers are {_listed(numbers)}")
 
 
-def find_heads(layer: AttachedLayer, head: int | None, kv_head: int | None) -> range:
+def find_heads(layer: AttachedLayer, head: SupportsIndex | None, kv_head: SupportsIndex | None) -> range:
     """Return the query heads that `head` or `kv_head` stands for.
 
     Raises:
@@ -51,13 +53,14 @@ def find_heads(layer: AttachedLayer, head: int | None, kv_head: int | None) -> r
     name, given, count = (
         ("head", head, layer.num_heads) if kv_head is None else ("kv_head", kv_head, layer.num_kv_heads)
     )
-    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < count:
+    number = _whole_number(given)
+    if number is None or not 0 <= number < count:
         raise ArgumentError(
             f"{name}={given!r} does not exist in layer {layer.layer}, which has {layer.num_heads} query "
             f"heads and {layer.num_kv_heads} KV heads; give 0 to {count - 1}"
         )
     width = layer.group_size if kv_head is not None else 1
-    return range(given * width, (given + 1) * width)
+    return range(number * width, (number + 1) * width)
 
 
 class EvidenceByLayer:
@@ -86,6 +89,16 @@ class EvidenceByLayer:
 
     def __len__(self) -> int:
         return len(self._found)
+
+
+def _whole_number(given: object) -> int | None:
+    """Return the integer that `given` is; numpy's and torch's count, since head numbers come from argmax."""
+    if isinstance(given, bool) or not isinstance(given, SupportsIndex):
+        return None
+    try:
+        return operator.index(given)
+    except TypeError:  # an array or tensor of another size or dtype
+        return None
 
 
 def _listed(numbers: Sequence[int]) -> str:

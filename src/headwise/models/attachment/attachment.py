@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, SupportsIndex
 
 from transformers import PreTrainedModel
 
@@ -119,14 +119,15 @@ class Attachment:
                 f"collect={wanted!r} is neither a Collect, nor a mapping from layers to Collect, nor None; "
                 "pass collect=Collect()"
             )
+        self._refuse_detached()
         self._recorder.collect = {find_layer(self.layers, key): each for key, each in by_layer.items()}
 
     def ablate(
         self,
         *,
         layer: LayerKey,
-        head: int | None = None,
-        kv_head: int | None = None,
+        head: SupportsIndex | None = None,
+        kv_head: SupportsIndex | None = None,
         how: How = "zero",
         baseline: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
@@ -169,7 +170,11 @@ class Attachment:
         self._recorder.ablations.put(place, stand_ins)
 
     def restore(
-        self, *, layer: LayerKey | None = None, head: int | None = None, kv_head: int | None = None
+        self,
+        *,
+        layer: LayerKey | None = None,
+        head: SupportsIndex | None = None,
+        kv_head: SupportsIndex | None = None,
     ) -> None:
         """Switch one head, or with no arguments all of them, on again.
 
@@ -201,6 +206,7 @@ class Attachment:
         self._release()
 
     def __enter__(self) -> Self:
+        self._refuse_detached()
         return self
 
     def __exit__(
@@ -231,7 +237,7 @@ class Attachment:
     def _refuse_detached(self) -> None:
         if not self._release.alive:
             raise ArgumentError(
-                f"{type(self._model).__name__} is detached; attach it again to ablate its heads"
+                f"{type(self._model).__name__} is detached; attach it again to record or ablate its heads"
             )
 
 

@@ -52,7 +52,8 @@ def stand_ins(
             'same place" '
             'has no one meaning; use how="mean" or "zero"'
         )
-    texts = [baseline] if isinstance(baseline, Mapping) else list(baseline)
+    one = isinstance(baseline, Mapping) or not isinstance(baseline, Iterable)
+    texts: list[Any] = [baseline] if one else list(baseline)
     if not texts:
         raise ArgumentError("baseline is an empty list; give at least one text, as inputs of the model")
     outputs = [each for text in texts for each in _outputs_on(model, recorder, layer, text)]

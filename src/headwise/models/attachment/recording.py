@@ -102,10 +102,10 @@ class Recorder:
             return output, None
         gates, wanted = self.ablations.gates(layer, call.query), self.collect.get(layer)
         if wanted is None:
-            return self.ablations.fill(layer, call.attend(gates), forward.positions), None
+            return self.ablations.fill(layer, call.attend(gates), self._positions(layer)), None
         output, evidence = call.observe(gates, wanted)
         forward.evidence[layer] = evidence
-        return self.ablations.fill(layer, output, forward.positions), evidence.weights
+        return self.ablations.fill(layer, output, self._positions(layer)), evidence.weights
 
     def collects_weights(self, module: nn.Module) -> bool:
         """Return whether the weights of a layer are collected."""
@@ -139,6 +139,16 @@ class Recorder:
         self._forward.running = False
         self._forward.calls.clear()
         self._forward.positions = None
+
+    def _positions(self, layer: AttachedLayer) -> Tensor | None:
+        """Return where the rows of this forward stand in their texts; None where it reads no text."""
+        if not self._forward.running and self.ablations.resamples(layer):
+            raise UnsupportedError(
+                f"{layer.name} runs outside a forward of the whole {self._family} (a part run by itself, or "
+                "gradient checkpointing computing it again), where the places of its rows are not known; run "
+                'the whole model without checkpointing, or ablate with how="mean" or "zero"'
+            )
+        return self._forward.positions
 
     def _take_seat(self, module: nn.Module) -> AttachedLayer:
         """Return which layer this call is: a module that serves several layers is called once for each."""
