@@ -14,7 +14,7 @@ from headwise.evidence import Collect
 from headwise.models.attachment import attach
 from headwise.models.attachment.probe_inputs import probes
 
-from .families import GROUPED, TEXT, family
+from .families import GROUPED, TEXT, Family, family
 
 IDS = torch.arange(3, 16)[None]
 STATES = torch.randn(1, 5, 32, generator=torch.Generator().manual_seed(1))
@@ -47,6 +47,8 @@ def test_a_probe_that_does_not_run_is_refused():
         attach(model, probe={"pixels": IDS})
     with pytest.raises(ArgumentError, match="probe is a Tensor; give inputs of the model by keyword"):
         attach(model, probe=IDS)
+    with pytest.raises(ArgumentError, match="probe holds padding only; give at least one token to compare"):
+        attach(model, probe={"input_ids": IDS, "attention_mask": torch.zeros_like(IDS)})
 
 
 def test_a_model_whose_inputs_are_not_known_asks_for_a_probe():
@@ -196,6 +198,24 @@ def test_numbers_of_a_layer_are_its_layer_idx_and_not_its_place():
         assert heads.evidence[3].entropy.shape == (1, 4, 13)
         with pytest.raises(ArgumentError, match="layer=0 does not exist; the attention layers are 1, 3"):
             heads.evidence[0]
+
+
+def test_a_hybrid_without_layer_idx_is_numbered_by_its_paths():
+    settings = {
+        **TEXT,
+        "num_hidden_layers": 6,
+        "attn_layer_period": 3,
+        "attn_layer_offset": 1,
+        "attention_hidden_size": 64,
+        "num_key_value_heads": 4,
+        "n_mamba_heads": 2,
+        "mamba_d_state": 4,
+        "mamba_dt_rank": 4,
+    }
+    with attach(Family("ZambaForCausalLM", settings).build()) as heads:
+        assert [(layer.layer, layer.name) for layer in heads.layers] == [
+            (number, f"model.layers.{number}.shared_transf.self_attn") for number in (2, 4)
+        ]
 
 
 def test_a_number_that_several_stacks_share_is_refused():

@@ -25,6 +25,8 @@ SOFTMAX_OPERATORS = re.compile(
     r"aten::(_safe_softmax|_softmax|_scaled_dot_product|_flash_attention|_efficient_attention"
     r"|_native_multi_head|_transformer_encoder_layer)"
 )
+PATH_NUMBER = re.compile(r"(?:^|(?<=\.))\d+(?=\.|$)")
+"""A module's number in a path, as in `layers.3.self_attn`."""
 CROSS_ARGUMENTS = ("encoder_hidden_states", "key_value_states")
 
 
@@ -32,7 +34,7 @@ CROSS_ARGUMENTS = ("encoder_hidden_states", "key_value_states")
 class AttachedLayer:
     """One attention layer that is recorded.
 
-    - layer: its `layer_idx`, or where the family has none, its place in its stack
+    - layer: its `layer_idx`, or where the family has none, the number in its path, or its place in its stack
     - name: the path of its module in the model
     - num_heads, num_kv_heads, head_dim, value_head_dim: as they arrive at the attention call
     - kind: `"self"`, or `"cross"` where keys come from another sequence
@@ -166,7 +168,7 @@ def survey(family: str, trace: Trace) -> tuple[tuple[AttachedLayer, ...], tuple[
     bypasses = {
         name: operator for name, operator in trace.foreign.items() if not _has_call_inside(name, called)
     }
-    poolers = {name for name in bypasses if not re.search(r"(^|\.)\d+(\.|$)", name)}
+    poolers = {name for name in bypasses if not PATH_NUMBER.search(name)}
     _refuse_bypasses(family, {name: bypasses[name] for name in bypasses if name not in poolers}, called)
     for name, count in called.items():
         if count != trace.entered[name]:
@@ -228,11 +230,20 @@ def _numbered(trace: Trace) -> tuple[AttachedLayer, ...]:
 
 def _stack_of(name: str) -> str:
     """Return what the modules of one stack have in common: their path without the numbers in it."""
-    return re.sub(r"(^|(?<=\.))\d+(?=\.|$)", "*", name)
+    return PATH_NUMBER.sub("*", name)
 
 
 def _numbers(trace: Trace, calls: Sequence[SeenCall]) -> list[int]:
-    """Return `layer_idx` of each call's module where that tells them apart, else their order."""
+    """Return `layer_idx` of each call's module, or the number in its path, or the order of the calls.
+
+    The first of these that tells the calls apart: hybrids that set no `layer_idx` still number all their
+    layers in the path, and the order would count the attention layers only.
+    """
     own = [getattr(trace.modules[call.name], "layer_idx", None) for call in calls]
-    distinct = all(isinstance(number, int) for number in own) and len(set(own)) == len(own)
-    return [number for number in own if number is not None] if distinct else list(range(len(calls)))
+    if all(isinstance(number, int) for number in own) and len(set(own)) == len(own):
+        return [number for number in own if number is not None]
+    columns = list(zip(*([int(n) for n in PATH_NUMBER.findall(call.name)] for call in calls), strict=True))
+    telling = columns if len(columns) == 1 else [column for column in columns if len(set(column)) > 1]
+    if len(telling) == 1 and len(set(telling[0])) == len(calls):
+        return list(telling[0])
+    return list(range(len(calls)))

@@ -47,14 +47,17 @@ def expectations(model: PreTrainedModel, given: Mapping[str, Any] | None) -> tup
         given: the user's own probe, or None to build them.
 
     Raises:
-        ArgumentError: the user's probe does not run.
+        ArgumentError: the user's probe does not run, or is all padding.
         UnsupportedError: no probe that was built runs and gives finite numbers.
 
     """
     if given is not None:
         outputs = run_given(model, given, "probe")
         _refuse_non_finite(model, outputs)
-        return (Expected(dict(given), outputs),)
+        expected = Expected(dict(given), outputs)
+        if not any(output[_compared(expected, name)].numel() for name, output in outputs.items()):
+            raise ArgumentError("probe holds padding only; give at least one token to compare")
+        return (expected,)
     telling = _first_that_runs(model, probes(model))
     by_token = _by_token(telling) if isinstance(telling, Expected) else None
     if isinstance(telling, Expected) and by_token is telling:
@@ -115,8 +118,9 @@ def largest_difference(family: str, expected: Expected, outputs: Outputs) -> flo
     """
     largest = 0.0
     for name, wanted in expected.outputs.items():
-        real = _real_rows(expected.inputs, name, wanted)
-        rows: Tensor | slice = slice(None) if real is None else real
+        rows = _compared(expected, name)
+        if not wanted[rows].numel():
+            continue
         worst = float((outputs[name].double() - wanted.double())[rows].abs().max())
         allowed = TOLERANCES[wanted.dtype] * max(1.0, float(wanted[rows].abs().max()))
         if not worst <= allowed:
@@ -172,6 +176,12 @@ def _by_token(expected: Expected) -> Expected:
         if _real_rows(expected.inputs, name, output) is not None
     }
     return expected if len(kept) == len(expected.outputs) else Expected(expected.inputs, kept)
+
+
+def _compared(expected: Expected, name: str) -> Tensor | slice:
+    """Return which rows of an output are compared: all that are no padding."""
+    real = _real_rows(expected.inputs, name, expected.outputs[name])
+    return slice(None) if real is None else real
 
 
 def _real_rows(inputs: Inputs, name: str, output: Tensor) -> Tensor | None:
