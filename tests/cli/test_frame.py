@@ -143,7 +143,9 @@ def test_an_exit_asked_for_by_a_library_passes(monkeypatch: pytest.MonkeyPatch) 
 
 def test_an_interrupt_ends_with_130_and_no_traceback(tmp_path: Path) -> None:
     code = (
-        "import sys, time, headwise.cli.plan\n"
+        "import signal, sys, time, headwise.cli.plan\n"
+        # Tests started in the background of a script inherit that interrupts are ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def wait(**_):\n    print('ready', flush=True)\n    time.sleep(60)\n"
         "headwise.cli.plan.plan = wait\n"
         f"sys.exit(headwise.cli.main({PLAN!r}))"
