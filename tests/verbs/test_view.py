@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import transformers
 from headwise.errors import ArgumentError, UnsupportedError
 from headwise.verbs.view import View, view
 from headwise.verbs.view.render_json import to_json
-from headwise.verbs.view.render_page import as_ink, page_data
+from headwise.verbs.view.render_page import as_ink, page_data, write_page
 
 TEXT = "The bank raised rates because inflation was rising"
 
@@ -157,6 +158,22 @@ def test_page_data_keeps_weights_as_eight_bit_square_roots(decoder_view):
         error = abs((blocks[f"weights/{maps.layer}"] / 255.0) ** 2 - maps.weights)
         assert error.max() <= 1 / 255
     assert as_ink(np.float32([0, 1 / 255**2, 1])).tolist() == [0, 1, 255]
+
+
+def test_a_page_is_written_whole_or_not_at_all(decoder_view, tmp_path, monkeypatch):
+    page = write_page(decoder_view, tmp_path / "page.html")
+    whole = page.read_bytes()
+
+    def stop_half_way(path: Path, text: str, *, encoding: str) -> None:
+        path.write_bytes(text[:1000].encode(encoding))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "write_text", stop_half_way)
+    with pytest.raises(KeyboardInterrupt):
+        write_page(decoder_view, page)
+    assert list(tmp_path.iterdir()) == [page]
+    assert page.read_bytes() == whole
+    assert len(whole) < 1_000_000
 
 
 def test_one_token_is_a_text_too(smollm2):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -36,15 +38,18 @@ def write_page(view: View, path: Path) -> Path:
 
     """
     page = build_page(*page_data(view))
-    unfinished = path.with_name(f".{path.name}.part")
+    # With the process in its name, for two may write the same page at once.
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         unfinished.write_text(page, encoding="utf-8")
         unfinished.replace(path)
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
         raise ArgumentError(
             f"cannot write --out {path}: {error.strerror}; choose a file you may write"
         ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            unfinished.unlink(missing_ok=True)
     return path
 
 
