@@ -99,7 +99,11 @@ class Attachment:
 
     @property
     def evidence(self) -> EvidenceByLayer:
-        """What the latest forward of the model in this thread recorded; under `generate`, the latest step."""
+        """What the latest forward of the model in this thread recorded; under `generate`, the latest step.
+
+        A cached step of a windowed layer sees no key before its window: `first_token` there is of the first
+        key of the window, not of the text.
+        """
         return EvidenceByLayer(self.layers, self._recorder.evidence)
 
     @property

@@ -19,7 +19,7 @@ from headwise.models.attachment.recording import Recorder
 How = Literal["zero", "mean", "resample"]
 HOWS: tuple[How, ...] = get_args(How)
 
-Output = tuple[Tensor, Tensor]
+BaselineOutput = tuple[Tensor, Tensor]
 """A layer's output, `[batch, num_heads, seq_len, value_head_dim]`, and its real rows, `[batch, seq_len]`."""
 
 
@@ -48,9 +48,8 @@ def stand_ins(
         return dict.fromkeys(heads, Zero())
     if how == "resample" and model.config.is_encoder_decoder:
         raise UnsupportedError(
-            f'how="resample" in {type(model).__name__}: an encoder-decoder reads two texts, so "the '
-            'same place" '
-            'has no one meaning; use how="mean" or "zero"'
+            f'how="resample" in {type(model).__name__}: an encoder-decoder reads two texts, so "the same '
+            'place" has no one meaning; use how="mean" or "zero"'
         )
     one = isinstance(baseline, Mapping) or not isinstance(baseline, Iterable)
     texts: list[Any] = [baseline] if one else list(baseline)
@@ -61,7 +60,7 @@ def stand_ins(
     return {head: make(outputs, head) for head in heads}
 
 
-def _mean(outputs: Sequence[Output], head: int) -> Mean:
+def _mean(outputs: Sequence[BaselineOutput], head: int) -> Mean:
     """Return the mean of one head's output over the real rows of several texts."""
     rows = torch.cat([output[:, head].double()[real] for output, real in outputs])
     if not len(rows):
@@ -69,7 +68,7 @@ def _mean(outputs: Sequence[Output], head: int) -> Mean:
     return Mean(rows.mean(0))
 
 
-def _table(outputs: Sequence[Output], head: int) -> Resample:
+def _table(outputs: Sequence[BaselineOutput], head: int) -> Resample:
     """Return one head's output at the real rows of one text."""
     texts = [text for output, real in outputs for text in zip(output[:, head], real, strict=True)]
     if len(texts) != 1:
@@ -83,7 +82,7 @@ def _table(outputs: Sequence[Output], head: int) -> Resample:
 
 def _outputs_on(
     model: PreTrainedModel, recorder: Recorder, layer: AttachedLayer, text: Mapping[str, Any]
-) -> list[Output]:
+) -> list[BaselineOutput]:
     """Return the output of one layer on a text, with every head on, and which rows are no padding."""
     with recorder.capturing(layer) as found, probe.in_eval_mode(model):
         probe.run_given(model, text, "baseline")

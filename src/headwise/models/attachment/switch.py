@@ -62,9 +62,8 @@ def _why_not(kind: type[PreTrainedModel]) -> str:
         inspect.getsource(sys.modules[kind.__module__])
     except (OSError, TypeError, KeyError):
         return (
-            "is defined where its source cannot be read, as in a notebook or at a prompt, so "
-            "transformers does "
-            "not switch its attention (put the class into a file)"
+            "is defined where its source cannot be read, as in a notebook or at a prompt, so transformers "
+            "does not switch its attention (put the class into a file)"
         )
     return "does not go through transformers' attention interface"
 
