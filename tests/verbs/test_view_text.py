@@ -32,9 +32,9 @@ def made(**changes: Any) -> View:
     return replace(view, **changes)
 
 
-def printed(view: View) -> list[str]:
+def printed(view: View, *, width: int = 100) -> list[str]:
     stream = io.StringIO()
-    print_view(view, Console(file=stream, width=100, markup=False, highlight=False, emoji=False))
+    print_view(view, Console(file=stream, width=width, markup=False, highlight=False, emoji=False))
     return [line.rstrip() for line in stream.getvalue().splitlines()]
 
 
@@ -47,6 +47,16 @@ def test_the_model_the_tokens_and_the_next_tokens_are_told() -> None:
     assert lines[-2].startswith(
         "Largest difference from eager attention on a probe: 5.4e-05. A weight is where"
     )
+
+
+def test_lines_of_tokens_break_between_tokens() -> None:
+    words = ["The", " bank", " 銀行", " raised", " r" + "a" * 40, " rates"]
+    tokens = tuple(Token(place, word, "text") for place, word in enumerate(words))
+    lines = printed(made(tokens=tokens), width=26)
+    start = lines.index("6 tokens  The│·bank│·銀行│")  # a character of these is two cells wide
+    assert lines[start + 1 : start + 5] == ["·raised│", "·r" + "a" * 24, "a" * 16 + "│", "·rates"]
+    many = printed(made(tokens=tokens[:1] * 1_500))
+    assert [line for line in many if line.endswith("│The│The … and 1,100 more")]
 
 
 def test_the_table_names_the_heads_that_stand_out_beside_the_median() -> None:

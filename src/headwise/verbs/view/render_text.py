@@ -21,7 +21,7 @@ def print_view(view: View, console: Console) -> None:
     """Print `view` to `console`."""
     console.print(_facts(view))
     console.print()
-    console.print(_token_line(view.tokens))
+    console.print(_token_lines(view.tokens, console.width))
     console.print()
     if view.next_tokens:
         console.print(_next_tokens(view))
@@ -51,19 +51,22 @@ def _facts(view: View) -> Text:
     return line
 
 
-def _token_line(tokens: tuple[Token, ...]) -> Text:
-    """Return the tokens side by side, separated by thin bars, spaces made visible."""
-    line = Text(f"{several(len(tokens), 'token')}  ", style="dim")
-    for number, token in enumerate(tokens[:SHOWN_TOKENS]):
-        if number:
-            line.append("│", style="dim")
-        if token.kind == "text":
-            line.append(_with_spaces_shown(token.text))
-        else:
-            line.append(_with_spaces_shown(token.text), style="dim italic")
+def _token_lines(tokens: tuple[Token, ...], width: int) -> Text:
+    """Return the tokens side by side, between thin bars, spaces made visible; lines break at the bars."""
+    lines = Text(f"{several(len(tokens), 'token')}  ", style="dim")
+    used = lines.cell_len
+    shown = tokens[:SHOWN_TOKENS]
+    for number, token in enumerate(shown, start=1):
+        piece = Text(_with_spaces_shown(token.text), style="not dim" if token.kind == "text" else "italic")
+        piece.append("│" if number < len(shown) else "", style="dim")
+        if used and used + piece.cell_len > width:
+            lines.append("\n")
+            used = 0
+        lines.append_text(piece)
+        used += piece.cell_len
     if len(tokens) > SHOWN_TOKENS:
-        line.append(f" … and {len(tokens) - SHOWN_TOKENS} more", style="dim")
-    return line
+        lines.append(f" … and {len(tokens) - SHOWN_TOKENS:,} more")
+    return lines
 
 
 def _with_spaces_shown(text: str) -> str:
