@@ -177,7 +177,9 @@ def test_a_page_is_written_whole_or_not_at_all(decoder_view, tmp_path, monkeypat
 
 
 def test_one_token_is_a_text_too(smollm2):
-    found = view(smollm2, "Hello")
+    notices: list[str] = []
+    found = view(smollm2, "Hello", notify=notices.append)
+    assert notices == ["running smollm2-135m on 1 token"]
     assert len(found.tokens) == 1
     assert found.heads[0].previous_token is None
     assert found.heads[0].self_token == pytest.approx(1)

@@ -15,6 +15,7 @@ from headwise.models.attachment import AttachedLayer, LayerKey, attach
 from headwise.models.opening.opened_model import OpenedModel, open_model
 from headwise.models.quiet import quiet_libraries
 from headwise.models.tokens import read_text, readable_tokens
+from headwise.verbs.terminal import several
 from headwise.verbs.view.result import Float32, HeadSummary, LayerMaps, ModelFacts, NextToken, View
 
 THUMBNAIL_SIZE = 64
@@ -54,6 +55,8 @@ def view(
     opened = model if isinstance(model, OpenedModel) else open_model(model, notify=notify)
     _refuse_unsuited(opened)
     ids, tokens = read_text(opened, text)
+    if notify is not None:
+        notify(f"running {opened.name} on {several(len(ids), 'token')}")
     # What libraries log on the way is no news to whoever looks at heads.
     with quiet_libraries(), attach(opened.model) as heads:
         attached = {place.layer: place for place in heads.layers}
