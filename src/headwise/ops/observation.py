@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from headwise.evidence import Collect, Evidence
 from headwise.ops import arguments, plain
+from headwise.ops.joining import JoinedRows
 from headwise.ops.reducers import reducers_for
 from headwise.ops.results import Observation
 from headwise.ops.rows import RowFacts, first_visible_key
@@ -72,13 +72,12 @@ def observe(
     )
     reducers = reducers_for(Collect() if collect is None else collect, call)
     first_key = first_visible_key(call)
-    outputs, logsumexps = [], []
+    output, logsumexp = JoinedRows(call.sizes.seq_len), JoinedRows(call.sizes.seq_len)
     for block in plain.blocks(call):
-        outputs.append(block.output)
-        logsumexps.append(block.logsumexp)
+        output.add(block.rows, block.output)
+        logsumexp.add(block.rows, block.logsumexp)
         facts = RowFacts.of(block, call, first_key)
         for reducer in reducers:
             reducer.add(facts)
     fields = {name: found for reducer in reducers for name, found in reducer.fields().items()}
-    output = torch.cat(outputs, dim=2).to(query.dtype)
-    return Observation(output, torch.cat(logsumexps, dim=2), Evidence(**fields))
+    return Observation(output.whole().to(query.dtype), logsumexp.whole(), Evidence(**fields))

@@ -16,6 +16,7 @@ from torch.nn import functional
 from headwise.ops import nonfinite
 from headwise.ops.arguments import Call
 from headwise.ops.grouped import grouped_product
+from headwise.ops.joining import JoinedRows
 from headwise.ops.results import AttentionResult
 
 SCORES_PER_BLOCK = 2**22
@@ -41,11 +42,11 @@ class RowBlock:
 
 def attend(call: Call) -> AttentionResult:
     """Return output and logsumexp of the whole call."""
-    outputs, logsumexps = [], []
+    output, logsumexp = JoinedRows(call.sizes.seq_len), JoinedRows(call.sizes.seq_len)
     for block in blocks(call):
-        outputs.append(block.output)
-        logsumexps.append(block.logsumexp)
-    return AttentionResult(torch.cat(outputs, dim=2).to(call.query.dtype), torch.cat(logsumexps, dim=2))
+        output.add(block.rows, block.output)
+        logsumexp.add(block.rows, block.logsumexp)
+    return AttentionResult(output.whole().to(call.query.dtype), logsumexp.whole())
 
 
 def blocks(call: Call) -> Iterator[RowBlock]:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from headwise.evidence import Collect
 from headwise.ops.arguments import Call
+from headwise.ops.joining import JoinedRows
 from headwise.ops.rows import RowFacts
 
 
@@ -31,38 +32,37 @@ class Reducer(ABC):
 class PerRow(Reducer):
     """Anything that a row has on its own; the rows of all blocks are joined along `seq_len`."""
 
-    def __init__(self, name: str, measure: Callable[[RowFacts], Tensor]) -> None:
+    def __init__(self, name: str, measure: Callable[[RowFacts], Tensor], call: Call) -> None:
         self._name = name
         self._measure = measure
-        self._found: list[Tensor] = []
+        self._found = JoinedRows(call.sizes.seq_len)
 
     def add(self, facts: RowFacts) -> None:
         """Measure the block."""
-        self._found.append(self._measure(facts))
+        self._found.add(facts.rows, self._measure(facts))
 
     def fields(self) -> dict[str, Tensor]:
         """Return the one field."""
-        return {self._name: torch.cat(self._found, dim=2)}
+        return {self._name: self._found.whole()}
 
 
 class TopKeys(Reducer):
     """The largest weights of each row and their keys; 0 and -1 past the keys that the row sees."""
 
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._weights: list[Tensor] = []
-        self._keys: list[Tensor] = []
+    def __init__(self, count: int, call: Call) -> None:
+        self._count = min(count, call.sizes.kv_len)
+        self._weights, self._keys = JoinedRows(call.sizes.seq_len), JoinedRows(call.sizes.seq_len)
 
     def add(self, facts: RowFacts) -> None:
         """Pick the largest weights of each row of the block."""
         found = facts.weights.masked_fill(facts.hidden, -1.0).topk(self._count, dim=-1)
         missing = found.values == -1.0
-        self._weights.append(found.values.masked_fill(missing, 0.0))
-        self._keys.append(found.indices.masked_fill(missing, -1))
+        self._weights.add(facts.rows, found.values.masked_fill(missing, 0.0))
+        self._keys.add(facts.rows, found.indices.masked_fill(missing, -1))
 
     def fields(self) -> dict[str, Tensor]:
         """Return weights and keys, `[batch, num_heads, seq_len, top_k]`."""
-        return {"top_weights": torch.cat(self._weights, dim=2), "top_keys": torch.cat(self._keys, dim=2)}
+        return {"top_weights": self._weights.whole(), "top_keys": self._keys.whole()}
 
 
 class PooledMap(Reducer):
@@ -95,25 +95,24 @@ def _cells(length: int, size: int, device: torch.device) -> Tensor:
 
 def reducers_for(collect: Collect, call: Call) -> list[Reducer]:
     """Return the reducers that fill what `collect` asks for."""
-    reducers: list[Reducer] = [
-        PerRow("entropy", _entropy),
-        PerRow("first_token", _first_token),
-        PerRow("previous_token", _previous_token),
-        PerRow("self_token", _self_token),
-        PerRow("mean_distance", _mean_distance),
-        PerRow("visible", lambda facts: facts.visible),
-    ]
+    measures: dict[str, Callable[[RowFacts], Tensor]] = {
+        "entropy": _entropy,
+        "first_token": _first_token,
+        "previous_token": _previous_token,
+        "self_token": _self_token,
+        "mean_distance": _mean_distance,
+        "visible": lambda facts: facts.visible,
+    }
     if call.sinks is not None:
         sinks = call.sinks.detach()[:, None]
-        reducers.append(
-            PerRow("sink", lambda facts: facts.of_seeing_rows(torch.exp(sinks - facts.logsumexp)))
-        )
+        measures["sink"] = lambda facts: facts.of_seeing_rows(torch.exp(sinks - facts.logsumexp))
     if collect.weights:
-        reducers.append(PerRow("weights", lambda facts: facts.weights))
+        measures["weights"] = lambda facts: facts.weights
+    reducers: list[Reducer] = [PerRow(name, measure, call) for name, measure in measures.items()]
     if collect.map_size is not None:
         reducers.append(PooledMap(collect.map_size, call))
     if collect.top_k is not None:
-        reducers.append(TopKeys(min(collect.top_k, call.sizes.kv_len)))
+        reducers.append(TopKeys(collect.top_k, call))
     return reducers
 
 
