@@ -48,8 +48,8 @@ def _list_files(repository: str) -> tuple[list[str], str | None]:
     except Exception as error:
         raise ModelError(
             f"{repository} is no file, folder or catalogue name here, and the hub gave no model of that id "
-            f"({short_cause(error)}); check the spelling and the network, or pass offline=True to take an "
-            "earlier download"
+            f"({short_cause(error)}); check the spelling and the network; in Python, "
+            "open_model(..., offline=True) takes an earlier download"
         ) from error
     return [file.rfilename for file in found.siblings or []], found.sha
 
