@@ -159,7 +159,7 @@ def _first_that_runs(model: PreTrainedModel, candidates: Iterable[Inputs]) -> Ex
 
 def _refuse_non_finite(model: PreTrainedModel, outputs: Outputs) -> None:
     if not outputs or not all(bool(tensor.isfinite().all()) for tensor in outputs.values()):
-        what = "NaN or inf" if outputs else "no float tensor"
+        what = "NaN or inf (look for them in its weights)" if outputs else "no float tensor"
         raise UnsupportedError(
             f"{type(model).__name__} gives {what} for the probe under eager attention, so nothing can "
             "be proven"
