@@ -61,9 +61,9 @@ def test_a_model_whose_inputs_are_not_known_asks_for_a_probe():
 def test_a_model_that_gives_nan_is_refused():
     model = family("LlamaForCausalLM").build()
     model.lm_head.weight.data[3] = torch.nan
-    with pytest.raises(UnsupportedError, match="LlamaForCausalLM gives NaN or inf \(look for them in its weights\) for the probe under eager"):
+    with pytest.raises(UnsupportedError, match=r"LlamaForCausalLM gives NaN or inf \(look for them in its"):
         attach(model)
-    with pytest.raises(UnsupportedError, match="gives NaN or inf \(look for them in its weights\) for the probe"):
+    with pytest.raises(UnsupportedError, match=r"gives NaN or inf .*weights\) for the probe"):
         attach(model, probe={"input_ids": IDS})
 
 
