@@ -46,9 +46,9 @@ def explain_command(
     if subject not in SUBJECTS:
         raise ArgumentError(f"there is nothing named {subject!r} to explain; there is: {', '.join(SUBJECTS)}")
     # Here and not above, for `plan` and `--help` need no NumPy.
-    from headwise.verbs.explain import explain_two_heads  # noqa: PLC0415
-    from headwise.verbs.explain.render_json import to_json  # noqa: PLC0415
-    from headwise.verbs.explain.render_text import print_explanation  # noqa: PLC0415
+    from headwise.verbs.explain import explain_two_heads
+    from headwise.verbs.explain.render_json import to_json
+    from headwise.verbs.explain.render_text import print_explanation
 
     found = explain_two_heads(
         tokens=DEFAULT_TOKENS if tokens is None else _split_at_commas(tokens),

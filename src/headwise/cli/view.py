@@ -51,10 +51,10 @@ def view_command(
     refuse_unknown_model(model)
     check_text(text)
     # Here and not above, for torch takes seconds to load, and what is wrong by itself should be told at once.
-    from headwise.verbs.view import view  # noqa: PLC0415
-    from headwise.verbs.view.render_json import to_json  # noqa: PLC0415
-    from headwise.verbs.view.render_page import write_page  # noqa: PLC0415
-    from headwise.verbs.view.render_text import print_view  # noqa: PLC0415
+    from headwise.verbs.view import view
+    from headwise.verbs.view.render_json import to_json
+    from headwise.verbs.view.render_page import write_page
+    from headwise.verbs.view.render_text import print_view
 
     with progress() as notify:
         found = view(model, text, layer=layer, notify=notify)

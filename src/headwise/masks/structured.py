@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -39,12 +40,12 @@ class Intervals:
         return (keys >= self.start[..., None]) & (keys < self.stop[..., None])
 
 
-class StructuredMask(Mask):
+class StructuredMask(Mask, ABC):
     """A mask that is one interval of keys per row."""
 
+    @abstractmethod
     def intervals(self, batch: int, seq_len: int, kv_len: int) -> Intervals:
         """Return the visible keys of each row; the numbers may lie outside `0 .. kv_len`."""
-        raise NotImplementedError
 
 
 def _own_positions(align: Align, seq_len: int, kv_len: int) -> NDArray[np.int64]:

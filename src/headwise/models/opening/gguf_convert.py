@@ -102,8 +102,8 @@ def _convert(source: Path, folder: Path, header: GgufHeader) -> None:
     seconds = time_allowed(source.stat().st_size)
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
     resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    import torch  # noqa: PLC0415 - see the top
-    import transformers  # noqa: PLC0415
+    import torch
+    import transformers
 
     torch.set_grad_enabled(False)
     transformers.logging.set_verbosity_error()
@@ -121,10 +121,10 @@ def _convert(source: Path, folder: Path, header: GgufHeader) -> None:
 
 
 def _load_model(place: str, source: Path) -> PreTrainedModel:
-    import torch  # noqa: PLC0415 - see the top
-    from transformers import AutoConfig  # noqa: PLC0415
+    import torch
+    from transformers import AutoConfig
 
-    from headwise.models.opening.model_class import choose_model_class  # noqa: PLC0415
+    from headwise.models.opening.model_class import choose_model_class
 
     config = AutoConfig.from_pretrained(place, gguf_file="model.gguf")
     # With output_loading_info it returns two values, which its annotation does not say.
@@ -153,16 +153,16 @@ def _load_model(place: str, source: Path) -> PreTrainedModel:
 def _plain_weights() -> dict[str, Any]:
     """Ask for plain weights, where the installed transformers could also keep them packed."""
     try:
-        from transformers.utils.quantization_config import GgufConfig  # noqa: PLC0415 - see the top
+        from transformers.utils.quantization_config import GgufConfig
     except ImportError:
         return {}
     return {"quantization_config": GgufConfig(dequantize=True)}
 
 
 def _load_tokenizer(place: str, source: Path, header: GgufHeader) -> PreTrainedTokenizerBase:
-    from transformers import AutoTokenizer  # noqa: PLC0415 - see the top
+    from transformers import AutoTokenizer
 
-    from headwise.models.opening.gguf_tokenizer import byte_level_tokenizer  # noqa: PLC0415
+    from headwise.models.opening.gguf_tokenizer import byte_level_tokenizer
 
     if header.values.get("tokenizer.ggml.model") == "gpt2":
         return byte_level_tokenizer(source, header)
@@ -171,9 +171,9 @@ def _load_tokenizer(place: str, source: Path, header: GgufHeader) -> PreTrainedT
 
 def _prove(source: Path, folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
     """Open the folder as the parent will, and hold tokens and outputs against what was read from the file."""
-    import torch  # noqa: PLC0415 - see the top
+    import torch
 
-    from headwise.models.opening.model_folder import load_folder  # noqa: PLC0415
+    from headwise.models.opening.model_folder import load_folder
 
     again, reloaded = load_folder(folder)
     text = "In 2023,  34 cafés\n\tsold “naïve” 猫🙂 to x_1=[7];"
