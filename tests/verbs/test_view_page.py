@@ -202,6 +202,17 @@ def test_a_browser_that_cannot_unpack_the_maps_is_told_so(browser: Browser, page
         browser.command("Page.removeScriptToEvaluateOnNewDocument", **gone)
 
 
+def test_the_foot_says_what_was_run(browser: Browser, tmp_path: Path) -> None:
+    for difference, told in ((3.05e-5, "3.05e-5"), (0.0, "none")):
+        made = make(["The", " bank"], layers=[(2, 1)])
+        made.header["max_logit_difference"] = difference
+        browser.open(saved(made, tmp_path))
+        foot = browser.text("#run-line")
+        assert foot.endswith(
+            f"2 tokens · largest difference of a logit from eager attention, on a probe, {told}"
+        )
+
+
 def test_moving_over_the_text_moves_nothing_else(browser: Browser, page: Path) -> None:
     for width in (1440, 390):
         browser.open(page, fragment="#layer=4&head=7&first=out", width=width)

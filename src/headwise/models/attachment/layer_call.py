@@ -33,9 +33,11 @@ class LayerCall:
 
     def attend(self, head_gates: Tensor | None) -> Tensor:
         """Return the output of every head, `[batch, num_heads, seq_len, value_head_dim]`."""
-        return ops.attention(
+        # Asking for the logsumexp keeps off torch's fused kernel, which rounds in another order than eager;
+        # layers amplify that, and watching a head must change no number, an ablation none but its effect.
+        return ops.attention_with_logsumexp(
             self.query, self.key, self.value, dropout=self.dropout, **self._terms(head_gates)
-        )
+        ).output
 
     def observe(self, head_gates: Tensor | None, collect: Collect) -> tuple[Tensor, Evidence[Tensor]]:
         """Return the output of every head, and the evidence, which is of the weights before dropout."""

@@ -32,7 +32,7 @@ def print_view(view: View, console: Console) -> None:
         console.print(_layer_table(view, view.focus_layer))
     console.print()
     console.print(
-        f"Largest difference from eager attention on a probe: {view.max_logit_difference:.1e}. "
+        f"Largest difference from eager attention on a probe: {_difference(view.max_logit_difference)}. "
         "A weight is where a head looked, not why.",
         style="dim",
     )
@@ -118,6 +118,10 @@ def _add_head_columns(table: Table) -> None:
     table.add_column("KV", justify="right")
     for statistic in STATISTICS:
         table.add_column(statistic.label, justify="right")
+
+
+def _difference(value: float) -> str:
+    return f"{value:.1e}" if value else "none"
 
 
 def _titled(title: str) -> Table:

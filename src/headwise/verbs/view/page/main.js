@@ -40,7 +40,7 @@
   function foot() {
     const difference = header.max_logit_difference;
     const held = difference === null ? "not compared with the reference attention" : "largest difference of a logit from "
-      + header.reference + " attention, on a probe, " + difference.toExponential(2);
+      + header.reference + " attention, on a probe, " + (difference === 0 ? "none" : difference.toExponential(2));
     byId("run-line").textContent = [
       header.program.name + " " + header.program.version, model.name, Words.count(header.seq_len, "token"), held,
     ].join(" · ");
