@@ -173,12 +173,12 @@ BOOLEAN = np.ones((2, 2), dtype=bool)
     [
         (lambda: Causal("top_left"), r"align='top_left' is unknown; allowed are 'lower_right', 'upper_left'"),
         (lambda: Lengths([1], padding="middle"), r"padding='middle' is unknown; allowed are 'right', 'left'"),
-        (lambda: Window(left=-1), r"Window\(left=...\) is -1; it must be an integer of at least 0"),
-        (lambda: Window(right=1.5), r"Window\(right=...\) is 1.5; it must be an integer of at least 0"),
-        (lambda: Window.of(0), r"Window.of\(size\) is 0; it must be an integer of at least 1"),
-        (lambda: Lengths([1, -2]), r"an entry of lengths is -2; it must be an integer of at least 0"),
+        (lambda: Window(left=-1), r"Window left=-1 must be at least 0"),
+        (lambda: Window(right=1.5), r"Window right=1.5 is a float; pass an integer"),
+        (lambda: Window.of(0), r"Window.of size=0 must be at least 1"),
+        (lambda: Lengths([1, -2]), r"an entry of lengths=-2 must be at least 0"),
         (lambda: Lengths(3), r"lengths is 3; it must be a list of integers, such as \[3\]"),
-        (lambda: Prefix(True), r"Prefix\(lengths\) is True; it must be an integer of at least 0"),
+        (lambda: Prefix(True), r"Prefix lengths=True is a bool; pass an integer"),
         (
             lambda: Packed([1, 2], key_lengths=[3]),
             r"Packed has 2 lengths and 1 key_lengths; give one of each",

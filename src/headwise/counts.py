@@ -11,8 +11,8 @@ from headwise.errors import ArgumentError
 LARGEST_SIZE = 2**31 - 1
 
 
-def checked_size(name: str, size: int, *, largest: int = LARGEST_SIZE) -> int:
-    """Return `size` as a plain integer from 1 to `largest`, or refuse it.
+def checked_size(name: str, size: int, *, at_least: int = 1, largest: int | None = LARGEST_SIZE) -> int:
+    """Return `size` as a plain integer from `at_least` to `largest` (None: no end), or refuse it.
 
     Raises:
         ArgumentError: `size` is not an integer (a bool or a float is none), or out of range.
@@ -23,9 +23,9 @@ def checked_size(name: str, size: int, *, largest: int = LARGEST_SIZE) -> int:
 
     """
     size = _plain_integer(name, size)
-    if size < 1:
-        raise ArgumentError(f"{name}={_shown(size)} must be at least 1")
-    if size > largest:
+    if size < at_least:
+        raise ArgumentError(f"{name}={_shown(size)} must be at least {at_least}")
+    if largest is not None and size > largest:
         raise ArgumentError(f"{name}={_shown(size)} is too large; the largest allowed is {largest}")
     return size
 

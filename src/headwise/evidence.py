@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from headwise.errors import ArgumentError
+from headwise.counts import checked_size
 
 Array = TypeVar("Array")
 
@@ -102,11 +102,8 @@ class Collect:
 
     def __post_init__(self) -> None:
         for name in ("map_size", "top_k"):
-            given = getattr(self, name)
-            if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 1):
-                raise ArgumentError(
-                    f"{name}={given!r} is not a positive integer; pass {name}=8, or leave it out"
-                )
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, checked_size(name, getattr(self, name)))
 
 
 @dataclass(frozen=True)

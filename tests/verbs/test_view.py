@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from transformers import CLIPConfig, CLIPModel
 
 from headwise.errors import ArgumentError, UnsupportedError
 from headwise.verbs.view import View, view
@@ -196,6 +197,20 @@ def test_an_encoder_decoder_is_refused_with_the_way_to_record_it(minilm):
 
     with pytest.raises(UnsupportedError, match=r"encoder-decoder, and view reads one text.*attach\(\)"):
         view(replace(minilm, model=Model()), TEXT)
+
+
+def test_a_model_of_several_stacks_is_refused_with_the_way_to_record_it(minilm):
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    text = {
+        **sizes,
+        "vocab_size": 30522,
+        "max_position_embeddings": 64,
+        "bos_token_id": 101,
+        "eos_token_id": 102,
+    }
+    config = CLIPConfig(text_config=text, vision_config={**sizes, "image_size": 32, "patch_size": 16})
+    with pytest.raises(UnsupportedError, match=r"several stacks .* are both layer 0\).*attach\(\)"):
+        view(replace(minilm, model=CLIPModel(config).eval()), TEXT)
 
 
 def test_a_model_that_reads_no_text_is_refused_with_the_way_to_record_it(minilm):

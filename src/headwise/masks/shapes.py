@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-import numpy as np
-
+from headwise.counts import checked_size
 from headwise.errors import ArgumentError
 
 Axes = Literal["qk", "bqk", "hqk", "bhqk"]
@@ -86,17 +85,9 @@ def check_choice(name: str, given: Any, choices: Any) -> None:
         )
 
 
-def check_count(name: str, given: Any, *, at_least: int) -> None:
-    """Refuse `given` unless it is an integer of at least `at_least`."""
-    if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or given < at_least:
-        raise ArgumentError(f"{name} is {given!r}; it must be an integer of at least {at_least}")
-
-
 def checked_counts(name: str, given: Iterable[Any]) -> tuple[int, ...]:
     """Return `given`, which may be a list, an array or a tensor of counts, as plain integers."""
     if not isinstance(given, Iterable):
         raise ArgumentError(f"{name} is {given!r}; it must be a list of integers, such as [{given!r}]")
-    counts = tuple(item.item() if hasattr(item, "item") else item for item in given)
-    for count in counts:
-        check_count(f"an entry of {name}", count, at_least=0)
-    return counts
+    counts = (item.item() if hasattr(item, "item") else item for item in given)
+    return tuple(checked_size(f"an entry of {name}", count, at_least=0) for count in counts)

@@ -10,9 +10,10 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from headwise.counts import checked_size
 from headwise.errors import ArgumentError
 from headwise.masks.mask import Mask
-from headwise.masks.shapes import check_choice, check_count, checked_counts
+from headwise.masks.shapes import check_choice, checked_counts
 
 Align = Literal["lower_right", "upper_left"]
 Padding = Literal["right", "left"]
@@ -103,12 +104,12 @@ class Window(StructuredMask):
         for side in ("left", "right"):
             count = getattr(self, side)
             if count is not None:
-                check_count(f"Window({side}=...)", count, at_least=0)
+                checked_size(f"Window {side}", count, at_least=0, largest=None)
 
     @classmethod
     def of(cls, size: int) -> Window:
         """Return the causal window of `size` keys including the query's own, as `sliding_window` counts."""
-        check_count("Window.of(size)", size, at_least=1)
+        checked_size("Window.of size", size, largest=None)
         return cls(left=size - 1, right=0)
 
     def intervals(self, batch: int, seq_len: int, kv_len: int) -> Intervals:
@@ -231,8 +232,7 @@ class Prefix(StructuredMask):
         if isinstance(self.lengths, Iterable):
             object.__setattr__(self, "lengths", checked_counts("lengths", self.lengths))
         else:
-            check_count("Prefix(lengths)", self.lengths, at_least=0)
-            object.__setattr__(self, "lengths", int(self.lengths))
+            object.__setattr__(self, "lengths", checked_size("Prefix lengths", self.lengths, at_least=0))
 
     def intervals(self, batch: int, seq_len: int, kv_len: int) -> Intervals:
         """Return `j <= position` or `j < prefix`, whichever reaches further."""

@@ -59,7 +59,7 @@ def view(
         notify(f"running {opened.name} on {several(len(ids), 'token')}")
     # What libraries log on the way is no news to whoever looks at heads.
     with quiet_libraries(), attach(opened.model) as heads:
-        attached = {place.layer: place for place in heads.layers}
+        attached = _by_number(heads.layers, opened.name)
         _check_layer(layer, attached, opened.name)
         heads.collect = _what_to_collect(len(ids), layer, heads.layers)
         outputs = _run(opened.model, ids)
@@ -89,6 +89,19 @@ def _refuse_unsuited(opened: OpenedModel) -> None:
             f"{opened.name} is an encoder-decoder, and view reads one text through a decoder or an encoder; "
             "use attach() to record an encoder-decoder from Python"
         )
+
+
+def _by_number(places: Sequence[AttachedLayer], name: str) -> dict[int, AttachedLayer]:
+    attached: dict[int, AttachedLayer] = {}
+    for place in places:
+        other = attached.setdefault(place.layer, place)
+        if other is not place:
+            raise UnsupportedError(
+                f"{name} has several stacks of layers ({other.name} and {place.name} are both layer "
+                f"{place.layer}), and view reads one text through one stack; use attach() to record it from "
+                "Python"
+            )
+    return attached
 
 
 def _check_layer(layer: int | None, attached: Mapping[int, AttachedLayer], name: str) -> None:
