@@ -96,7 +96,7 @@ def test_every_sample_without_its_dropout(impl: Any, dtype: torch.dtype) -> None
 
 def baseline(*tensors: Tensor, mask: Any) -> Tensor:
     # NumPy, in which it reads masks, has no bfloat16.
-    return naive_attention(*tensors, mask=mask.float() if isinstance(mask, Tensor) else mask).output
+    return naive_attention(*tensors, mask=mask.double() if isinstance(mask, Tensor) else mask).output
 
 
 def joined(attend: Callable[..., Any], dtype: torch.dtype) -> Tensor:
