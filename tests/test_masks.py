@@ -10,6 +10,7 @@ from headwise import masks
 from headwise.errors import ArgumentError
 from headwise.masks import (
     Causal,
+    CausalFrom,
     Dense,
     Lengths,
     Packed,
@@ -76,6 +77,33 @@ def test_prefix_is_seen_by_all_and_the_rest_is_causal() -> None:
     assert drawn(Prefix(2), 4, 4) == ["1100", "1100", "1110", "1111"]
     assert drawn(Prefix([0, 3]), 1, 3, batch=2) == ["111", "111"]
     assert drawn(Prefix([0, 3], align="upper_left"), 2, 4, batch=2) == ["1000", "1100", "1110", "1110"]
+
+
+def test_causal_from_starts_each_batch_element_at_its_own_key() -> None:
+    assert drawn(CausalFrom([2, 0]), 2, 4, batch=2) == ["1110", "1111", "1000", "1100"]
+    assert drawn(CausalFrom([1, 0, 4], counts=[2, 1, 0]), 2, 4, batch=3) == [
+        *("1100", "1110"),
+        *("1000", "0000"),
+        *("0000", "0000"),
+    ]
+    assert drawn(CausalFrom([3, 1], window=2), 2, 5, batch=2) == ["00110", "00011", "11000", "01100"]
+    assert drawn(CausalFrom([2], counts=[1], window=1), 2, 3) == ["001", "000"]
+    assert drawn(CausalFrom([2], window=10**30), 1, 4) == ["1110"]
+    assert CausalFrom([], counts=[]).intervals(0, 2, 3).stop.shape == (0, 2)
+
+
+def test_causal_from_agrees_with_causal_and_window_where_all_are_equally_long() -> None:
+    for seq_len, kv_len in ((1, 5), (2, 5), (5, 5), (0, 3)):
+        first = [kv_len - seq_len] * 2
+        assert drawn(CausalFrom(first), seq_len, kv_len, batch=2) == drawn(Causal(), seq_len, kv_len, batch=2)
+        assert drawn(CausalFrom(first, window=2), seq_len, kv_len, batch=2) == drawn(
+            Window.of(2), seq_len, kv_len, batch=2
+        )
+
+
+def test_causal_from_combines() -> None:
+    both = CausalFrom([1, 2]) & Lengths([3, 3], padding="left")
+    assert drawn(both, 1, 4, batch=2) == ["0100", "0110"]
 
 
 def test_masks_combine_by_intersection() -> None:
@@ -206,6 +234,28 @@ BOOLEAN = np.ones((2, 2), dtype=bool)
             lambda: drawn(Packed([1], key_lengths=[3]), 1, 2),
             r"Packed key_lengths sum to 3, more than kv_len=2",
         ),
+        (lambda: CausalFrom([-1]), r"an entry of first=-1 must be at least 0"),
+        (lambda: CausalFrom([1], window=0), r"CausalFrom window=0 must be at least 1"),
+        (
+            lambda: CausalFrom([1, 2], counts=[1]),
+            r"CausalFrom has 2 entries in first and 1 in counts; give one of each for each batch element",
+        ),
+        (
+            lambda: drawn(CausalFrom([1]), 1, 4, batch=2),
+            r"first has 1 entries, but batch is 2; give one for each",
+        ),
+        (
+            lambda: drawn(CausalFrom([1], counts=[3]), 2, 4),
+            r"counts has an entry of 3, but there are only seq_len=2 queries",
+        ),
+        (
+            lambda: drawn(CausalFrom([0, 3]), 2, 4, batch=2),
+            r"CausalFrom has 2 queries of batch element 1 from key 3 on, but there are only kv_len=4 keys",
+        ),
+        (
+            lambda: Packed([1], key_lengths=[2]) & CausalFrom([1]),
+            r"Packed with key_lengths cannot be combined with CausalFrom",
+        ),
         (
             lambda: drawn(Packed([1]), 1, 4),
             r"as many keys as queries, but seq_len=1 and kv_len=4; give key_lengths",
@@ -228,3 +278,4 @@ def test_what_cannot_be_a_mask_is_refused(make: Any, message: str) -> None:
 def test_counts_may_come_as_an_array_or_tensor() -> None:
     assert Lengths(torch.tensor([1, 2])) == Lengths(np.array([1, 2])) == Lengths([1, 2])
     assert Prefix(np.int64(2)) == Prefix(2)
+    assert CausalFrom(torch.tensor([1]), counts=np.array([2])) == CausalFrom([1], counts=(2,))

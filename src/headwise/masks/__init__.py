@@ -12,10 +12,12 @@ keys, which is what a KV cache needs. With `align="upper_left"` query i stands a
     1 1 1 1 0              1 0 0 0 0
     1 1 1 1 1              1 1 0 0 0
 
-The rooms: `mask` (what a mask is, `Dense`, `&`), `structured` (the kinds that are intervals), `shapes` (how a
-tensor's axes are read), `resolving` (a mask on given sizes).
+The rooms: `mask` (what a mask is, `Dense`, `&`), `structured` (the kinds that are intervals), `causal_from`
+(one more of them, behind a cache of ragged rows), `shapes` (how a tensor's axes are read), `resolving` (a
+mask on given sizes).
 """
 
+from headwise.masks.causal_from import CausalFrom
 from headwise.masks.mask import Dense, Intersection, Mask, as_mask
 from headwise.masks.resolving import ResolvedMask, resolve
 from headwise.masks.shapes import Axes, Sizes, broadcast_shape
@@ -35,6 +37,7 @@ __all__ = [
     "Align",
     "Axes",
     "Causal",
+    "CausalFrom",
     "Dense",
     "Intersection",
     "Intervals",

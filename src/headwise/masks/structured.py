@@ -144,7 +144,7 @@ class Lengths(StructuredMask):
 
     def intervals(self, batch: int, seq_len: int, kv_len: int) -> Intervals:
         """Return `j < length`, or `j >= kv_len - length` with the padding on the left."""
-        real = _per_batch("lengths", self.lengths, batch, kv_len)
+        real = per_batch("lengths", self.lengths, batch, kv_len)
         rows = np.broadcast_to(real[:, None], (batch, seq_len))
         if self.padding == "right":
             return Intervals(np.zeros_like(rows), rows)
@@ -237,12 +237,13 @@ class Prefix(StructuredMask):
     def intervals(self, batch: int, seq_len: int, kv_len: int) -> Intervals:
         """Return `j <= position` or `j < prefix`, whichever reaches further."""
         lengths = (self.lengths,) * batch if isinstance(self.lengths, int) else self.lengths
-        prefix = _per_batch("lengths", lengths, batch, kv_len)[:, None]
+        prefix = per_batch("lengths", lengths, batch, kv_len)[:, None]
         stop = np.maximum(_own_positions(self.align, seq_len, kv_len) + 1, prefix)
         return Intervals(np.zeros_like(stop), stop)
 
 
-def _per_batch(name: str, counts: Sequence[int], batch: int, kv_len: int) -> NDArray[np.int64]:
+def per_batch(name: str, counts: Sequence[int], batch: int, kv_len: int) -> NDArray[np.int64]:
+    """Return `counts`, called `name` in messages, as an array: one for each batch element, at most kv_len."""
     if len(counts) != batch:
         raise ArgumentError(
             f"{name} has {len(counts)} entries, but batch is {batch}; give one for each batch element"
