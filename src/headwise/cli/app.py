@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from headwise import __version__
+from headwise.cli.bench import bench_command
 from headwise.cli.explain import explain_command
 from headwise.cli.options import DebugOption
 from headwise.cli.plan import plan_command
@@ -22,6 +23,7 @@ app = typer.Typer(
 app.command("view", context_settings={"allow_extra_args": True})(view_command)
 app.command("explain")(explain_command)
 app.command("plan")(plan_command)
+app.command("bench")(bench_command)
 
 
 def _print_version(wanted: bool) -> None:
