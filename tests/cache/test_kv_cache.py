@@ -89,6 +89,16 @@ def test_the_mask_of_unequal_rows_says_where_each_stands() -> None:
     assert cache.mask(1) == CausalFrom([5, 2, 0], counts=[1, 1, 1])
 
 
+def test_equal_rows_may_be_padded_too() -> None:
+    cache = KVCache()
+    case = text("peaked", length=5, batch=2)
+    cache.append(case.key, case.value, lengths=[3, 3])
+    assert cache.mask(5) == CausalFrom([0, 0], counts=[3, 3])
+    assert cache.mask(3) == Causal()
+    whole = replace(case, options={"mask": causal([3, 3], 5)})
+    assert_rows_of(whole, attend(cache, case.query).output, [0, 0], [5, 5])
+
+
 def test_the_last_queries_alone_find_what_they_find_among_all() -> None:
     case = text("peaked", length=11, batch=2)
     cache = KVCache()
