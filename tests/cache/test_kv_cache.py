@@ -131,9 +131,17 @@ def test_growing_moves_nothing_until_it_must() -> None:
     for _ in range(255):
         cache.append(token, token)
         places.add(cache.key.data_ptr())
+    cache.crop(3)
+    for _ in range(253):
+        cache.append(token, token)
+        places.add(cache.key.data_ptr())
     assert len(places) == 1
     cache.append(token, token)
     assert cache.key.data_ptr() not in places
+    larger = cache.key.data_ptr()
+    cache.crop(3)
+    cache.append(token, token)
+    assert cache.key.data_ptr() == larger
 
 
 def test_any_strides_are_stored() -> None:
@@ -216,8 +224,10 @@ def test_inference_mode_may_begin_and_end_between_appends() -> None:
     cache = KVCache()
     with torch.inference_mode():
         put(cache, case, [2])
+    put(cache, case, [1])
+    with torch.inference_mode():
         cache.reorder([0])
-    put(cache, case, [2])
+    put(cache, case, [1])
     with torch.inference_mode():
         query = put(cache, case, [2])
         found = attend(cache, query).output
