@@ -48,6 +48,20 @@ def test_a_person_gets_tables_of_all_works(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.usefixtures("tiny_works")
+def test_a_terminal_gets_a_bar_that_goes_when_it_is_done(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    assert main(["bench", "--json", "--threads", "1", "--repeat", "1"]) == 0
+    shown = capsys.readouterr()
+    json.loads(shown.out)
+    assert " 50%" in shown.err
+    assert "tiny-too" in shown.err
+    assert shown.err.endswith("\x1b[2K")  # the line is cleared
+
+
+@pytest.mark.usefixtures("tiny_works")
 def test_headwise_found_wrong_ends_with_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

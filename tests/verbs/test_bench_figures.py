@@ -1,6 +1,7 @@
 """The arithmetic of `bench`: what is useful, how far off, whose turn, by which clock, who is the best."""
 
 import math
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from headwise import reference
-from headwise.verbs.bench import timing
+from headwise.verbs.bench import peaks, timing
 from headwise.verbs.bench.backends import Prepared
 from headwise.verbs.bench.compute import bench_works
 from headwise.verbs.bench.exact import error_of, exact_output
@@ -146,6 +147,22 @@ def test_ratio_and_shares() -> None:
     assert row.ratio == 1.5
     assert found.fma_share(row) == pytest.approx(0.2)
     assert found.read_share(row) == pytest.approx(0.2)
+
+
+def test_peaks_of_several_threads_are_taken_at_once_and_the_higher_one_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    meeting = threading.Barrier(3, timeout=30)
+
+    def probe() -> float:
+        meeting.wait()  # comes back only if three threads are in here
+        return 2.5
+
+    monkeypatch.setattr(peaks, "fma_peak", probe)
+    monkeypatch.setattr(peaks, "read_bandwidth", probe)
+    found = peaks.measure_peaks(3)
+    assert found == Peaks(fma_flops=7.5, read_bytes=7.5)
+    assert peaks.higher(found, Peaks(9.0, 1.0)) == Peaks(9.0, 7.5)
 
 
 def test_backends_take_turns_and_slow_ones_sit_some_out(monkeypatch: pytest.MonkeyPatch) -> None:
