@@ -111,7 +111,7 @@ class RollingKVCache(LayerCache):
         """Return where the row stands once the tiles are dropped that its next token no longer sees."""
         first_seen = row.length - self.window + 1
         unseen = (first_seen - self._pinned_places) // TILE * TILE
-        return row._replace(dropped=max(row.dropped, unseen))
+        return row._replace(dropped=max(0, unseen))
 
     def _fewest_kept(self, row: Row) -> int:
         # Every query of the last append still finds its keys, and so do those that take their places.
