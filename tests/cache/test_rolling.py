@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from headwise.cache import KVCache, RollingKVCache
 from headwise.cache.rolling import TILE
 from headwise.masks import CausalFrom, Dense, Window
+from headwise.ops import attention
 
 from ..attention_cases import KINDS, Case, tensors
 from .streams import assert_rows_of, assert_same_as_whole, attend, causal, evenly, put, streamed, text
@@ -84,6 +85,8 @@ def test_each_key_keeps_its_place_in_its_tile_and_tiles_their_order(keep_first: 
         held = cache.key.flatten()
         assert torch.equal(held % TILE, torch.arange(len(held), dtype=torch.float64) % TILE)
         assert (held.diff() > 0).all()
+        for tile in held.split(TILE):
+            assert len((tile // TILE).unique()) == 1, "keys of different tiles share one"
         needed = [*range(min(keep_first, start)), *range(max(0, start - 199), start + size)]
         assert set(needed) <= set(held.int().tolist())
 
@@ -154,6 +157,16 @@ def test_with_first_tokens_the_mask_is_one_row_of_booleans_for_equal_rows() -> N
         [[0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]],
         [[1, 0, 0, 0, 1, 1], [0, 0, 0, 0, 0, 0]],
     ]
+
+
+@pytest.mark.parametrize("keep_first", [0, 5])
+def test_nothing_is_a_fine_thing_to_append(keep_first: int) -> None:
+    for batch, new_len in ((2, 0), (0, 3), (0, 0)):
+        cache = RollingKVCache(window=67, keep_first=keep_first)
+        query, key = torch.randn(batch, 6, new_len, 7), torch.randn(batch, 2, new_len, 7)
+        cache.append(key, key)
+        assert cache.lengths == (new_len,) * batch
+        assert attention(query, cache.key, cache.value, mask=cache.mask(new_len)).shape == query.shape
 
 
 @pytest.mark.parametrize("keep_first", [0, 5])

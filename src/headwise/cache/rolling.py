@@ -51,7 +51,7 @@ class RollingKVCache(LayerCache):
         self.window = checked_size("window", window)
         self.keep_first = checked_size("keep_first", keep_first, at_least=0)
         self._pinned_places = _whole_tiles(self.keep_first)
-        # Moving so rarely, an append of one token moves less than nine keys on average.
+        # Moving so rarely, a token moves about nine keys at most on average.
         between_moves = max(TILE, self.window // 8)
         self._usual_capacity = self._pinned_places + _whole_tiles(self.window + TILE - 1 + between_moves)
         super().__init__()
@@ -74,17 +74,11 @@ class RollingKVCache(LayerCache):
         if len(set(rows)) == 1:
             rows = rows[:1]
         device = self.key.device
-        length, count, dropped = (
-            torch.tensor(
-                [(row.length, count, row.dropped) for row, count in rows], dtype=torch.long, device=device
-            )
-            .reshape(-1, 3, 1, 1)
-            .unbind(1)
-        )
-        place, query = (
-            torch.arange(self._filled, device=device),
-            torch.arange(seq_len, device=device)[:, None],
-        )
+        standing = [(row.length, count, row.dropped) for row, count in rows]
+        numbers = torch.tensor(standing, dtype=torch.long, device=device).reshape(len(rows), 3, 1, 1)
+        length, count, dropped = numbers.unbind(1)
+        place = torch.arange(self._filled, device=device)
+        query = torch.arange(seq_len, device=device)[:, None]
         position = torch.where(place < self._pinned_places, place, place + dropped)
         own = torch.where(query < count, length - count + query, -1)
         # [batch or 1, seq_len, kv_len]; padding stands before every key
