@@ -24,10 +24,22 @@ def by_reference(*tensors: Tensor, **options: Any) -> AttentionResult:
     return ops.attention_with_logsumexp(*tensors, impl="reference", **options)
 
 
+def by_kernel(*tensors: Tensor, **options: Any) -> AttentionResult:
+    """The CPU kernel; without logsumexp it must give the same output, bit for bit."""
+    found = ops.attention_with_logsumexp(*tensors, impl="cpu", **options)
+    assert torch.equal(_bits(ops.attention(*tensors, impl="cpu", **options)), _bits(found.output))
+    return found
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    return tensor.contiguous().view(torch.int32 if tensor.dtype == torch.float32 else torch.int16)
+
+
 Way = Callable[..., AttentionResult]
 
 WAYS: dict[str, Way] = {
     "attention": by_attention,
+    "cpu": by_kernel,
     "attention_with_logsumexp": ops.attention_with_logsumexp,
     "observe": by_observe,
     "reference": by_reference,

@@ -5,24 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from headwise.errors import ArgumentError
-from headwise.ops import fused
+from headwise.errors import ArgumentError, UnsupportedError
+from headwise.ops import fused, kernel
 from headwise.ops.arguments import Call
 
-Implementation = Literal["auto", "torch", "reference"]
-IMPLEMENTATIONS: tuple[Implementation, ...] = ("auto", "torch", "reference")
+Implementation = Literal["auto", "cpu", "torch", "reference"]
+IMPLEMENTATIONS: tuple[Implementation, ...] = ("auto", "cpu", "torch", "reference")
 
 
 @dataclass(frozen=True)
 class Choice:
     """The implementation and the path in it that a call takes, with the reasons.
 
-    - impl: `"torch"` or `"reference"`
-    - path: `"fused"` (torch's fused kernel), `"plain"` (plain torch operations) or `"reference"` (float64)
+    - impl: `"cpu"`, `"torch"` or `"reference"`
+    - path: `"kernel"` (headwise's own), `"fused"` (torch's fused kernel), `"plain"` (plain torch operations) or
+      `"reference"` (float64)
     """
 
-    impl: Literal["torch", "reference"]
-    path: Literal["fused", "plain", "reference"]
+    impl: Literal["cpu", "torch", "reference"]
+    path: Literal["kernel", "fused", "plain", "reference"]
     reasons: tuple[str, ...]
 
 
@@ -33,10 +34,24 @@ def check_impl(impl: Any) -> None:
 
 
 def choose_for(call: Call, *, impl: Implementation, need_logsumexp: bool) -> Choice:
-    """Return the choice for a checked call."""
+    """Return the choice for a checked call.
+
+    Raises:
+        UnsupportedError: `impl="cpu"` was asked for what the kernel does not do.
+
+    """
     check_impl(impl)
     if impl == "reference":
         return Choice("reference", "reference", ("the caller named it",))
+    if impl != "torch":
+        missing = kernel.why_not(call)
+        if not missing:
+            return Choice("cpu", "kernel", ("the kernel computes this call",))
+        if impl == "cpu":
+            raise UnsupportedError(
+                f'impl="cpu" cannot compute this call: {"; ".join(missing)}; '
+                'use impl="auto", which falls back on torch'
+            )
     obstacles = fused.why_not(call, need_logsumexp=need_logsumexp)
     if obstacles:
         return Choice("torch", "plain", obstacles)

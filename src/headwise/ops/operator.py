@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from headwise.ops import arguments, by_reference, fused, plain
+from headwise.ops import arguments, by_reference, fused, kernel, plain
+from headwise.ops.arguments import Call
 from headwise.ops.choice import Choice, Implementation, check_impl, choose_for
 from headwise.ops.results import AttentionResult
 
@@ -45,14 +46,15 @@ def attention(
         head_gates: `[num_heads]` or `[batch, num_heads]`, factors of the head outputs; 0 removes a head.
         dropout: share of weights set to 0 while the others grow by `1 / (1 - dropout)`; applied whenever it
             is not 0, so pass 0 outside training.
-        impl: `"auto"`, `"torch"` or `"reference"`; a named one runs or raises.
+        impl: `"auto"`, `"cpu"` (headwise's own kernel, the same bits every time), `"torch"` or `"reference"`;
+            a named one runs or raises, and `choose` says what `"auto"` takes and why.
 
     Returns:
         `[batch, num_heads, seq_len, value_head_dim]` in the dtype of query.
 
     Raises:
         ArgumentError: an argument has a type, shape, dtype, device or value that is not allowed.
-        UnsupportedError: `impl="reference"` was asked for a gradient or for dropout.
+        UnsupportedError: `impl="cpu"` or `"reference"` was asked for what it does not do, such as a gradient.
 
     Example:
         >>> import torch
@@ -79,9 +81,9 @@ def attention(
         dropout=dropout,
     )
     choice = choose_for(call, impl=impl, need_logsumexp=False)
-    if choice.path == "reference":
-        return by_reference.attend(call, mask, bias).output
-    return fused.attend(call) if choice.path == "fused" else plain.attend(call).output
+    if choice.path == "fused":
+        return fused.attend(call)
+    return _with_logsumexp(call, choice, mask, bias, need_logsumexp=False).output
 
 
 def attention_with_logsumexp(
@@ -110,7 +112,7 @@ def attention_with_logsumexp(
 
     Raises:
         ArgumentError: an argument has a type, shape, dtype, device or value that is not allowed.
-        UnsupportedError: `impl="reference"` was asked for a gradient or for dropout.
+        UnsupportedError: `impl="cpu"` or `"reference"` was asked for what it does not do, such as a gradient.
 
     Example:
         >>> import torch
@@ -133,8 +135,17 @@ def attention_with_logsumexp(
         head_gates=head_gates,
         dropout=dropout,
     )
-    # Only the plain path knows logsumexp, so there is no more to choose (`fused.why_not` says the same).
-    return by_reference.attend(call, mask, bias) if impl == "reference" else plain.attend(call)
+    choice = choose_for(call, impl=impl, need_logsumexp=True)
+    return _with_logsumexp(call, choice, mask, bias, need_logsumexp=True)
+
+
+def _with_logsumexp(
+    call: Call, choice: Choice, mask: Any, bias: Any, *, need_logsumexp: bool
+) -> AttentionResult:
+    """Return output and logsumexp by a path that knows both; the kernel saves itself what is not needed."""
+    if choice.path == "kernel":
+        return kernel.attend(call, need_logsumexp=need_logsumexp)
+    return by_reference.attend(call, mask, bias) if choice.path == "reference" else plain.attend(call)
 
 
 def choose(
@@ -164,7 +175,7 @@ def choose(
         >>> import torch
         >>> from headwise import choose
         >>> query, key, value = torch.randn(3, 1, 2, 5, 64).unbind()
-        >>> choose(query, key, value, softcap=50.0)
+        >>> choose(query, key, value, softcap=50.0, impl="torch")
         Choice(impl='torch', path='plain', reasons=('softcap: the fused kernel has none',))
 
     """

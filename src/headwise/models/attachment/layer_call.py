@@ -36,7 +36,7 @@ class LayerCall:
         # Asking for the logsumexp keeps off torch's fused kernel, which rounds in another order than eager;
         # layers amplify that, and watching a head must change no number, an ablation none but its effect.
         return ops.attention_with_logsumexp(
-            self.query, self.key, self.value, dropout=self.dropout, **self._terms(head_gates)
+            self.query, self.key, self.value, dropout=self.dropout, impl="torch", **self._terms(head_gates)
         ).output
 
     def observe(self, head_gates: Tensor | None, collect: Collect) -> tuple[Tensor, Evidence[Tensor]]:

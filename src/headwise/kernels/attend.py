@@ -1,0 +1,131 @@
+"""Attention on NumPy arrays, computed by the compiled kernel."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headwise.kernels import host
+from headwise.kernels.compiled import entry_for
+from headwise.kernels.desks import DESK_FLOATS, desk_integers
+from headwise.kernels.entry import HAS_BIAS, HAS_GATES, HAS_LOGSUMEXP, HAS_MASK, HAS_SINKS
+from headwise.kernels.geometry import BLOCK_ROWS, PANEL, TILE
+from headwise.kernels.packing import BFLOAT16, FLOAT16, FLOAT32
+from headwise.kernels.pool import POOL
+from headwise.kernels.schedule import PER_HEAD
+from headwise.kernels.streamed import CHUNK_TILES
+
+Element = Literal["float32", "bfloat16", "float16"]
+_KINDS: dict[str, int] = {"float32": FLOAT32, "bfloat16": BFLOAT16, "float16": FLOAT16}
+
+_HELP_AFTER = 4e6
+"""Float operations, or bytes times four, below which waking a second thread costs more than it gains."""
+
+_KEPT_BYTES = 64 * 2**20
+"""Scratch memory that a calling thread keeps for its next call; what is larger is given back."""
+
+_no_logsumexp = np.zeros((1, 1, 1), np.float32)
+_no_mask = np.zeros((1, 1, 1, 1), np.uint8)
+_no_bias = np.zeros((1, 1, 1, 1), np.float32)
+_no_sinks = np.zeros(1, np.float32)
+_no_gates = np.zeros((1, 1), np.float32)
+_scratch = threading.local()
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """The arrays of one problem; 16-bit numbers are passed as int16.
+
+    - query `[batch, num_heads, seq_len, head_dim]`, key `[batch, num_kv_heads, kv_len, head_dim]`,
+      value `[batch, num_kv_heads, kv_len, value_head_dim]`, any strides
+    - starts, stops: int64 `[batch or 1, seq_len]`, contiguous, the visible keys of each row
+    - mask: uint8 `[batch, num_heads, seq_len, kv_len]`, 0 hides; bias: float32 of that shape; any strides
+    - sinks: float32 `[num_heads]`; gates: float32 `[batch or 1, num_heads]`, contiguous
+    """
+
+    query: NDArray[Any]
+    key: NDArray[Any]
+    value: NDArray[Any]
+    starts: NDArray[np.int64]
+    stops: NDArray[np.int64]
+    mask: NDArray[np.uint8] | None = None
+    bias: NDArray[np.float32] | None = None
+    sinks: NDArray[np.float32] | None = None
+    gates: NDArray[np.float32] | None = None
+
+
+def why_unavailable() -> str | None:
+    """Return why this processor cannot run the kernel; None if it can."""
+    if host.INSTRUCTION_SET is None:
+        return "the processor has none of AVX-512, AVX2 with FMA, or NEON"
+    return None
+
+
+def attend(
+    arrays: Arrays,
+    output: NDArray[Any],
+    logsumexp: NDArray[np.float32] | None,
+    *,
+    element: Element,
+    scale: float,
+    softcap: float | None,
+    num_threads: int,
+) -> None:
+    """Write the output, `[batch, num_heads, seq_len, value_head_dim]`, and if asked the logsumexp.
+
+    Nothing is checked here: shapes and dtypes must fit, head_dim and value_head_dim be at most
+    `geometry.LARGEST_HEAD_DIM`, and neither output nor logsumexp, which is contiguous, overlap an input.
+    """
+    batch, num_heads, seq_len, head_dim = arrays.query.shape
+    _, num_kv_heads, kv_len, value_head_dim = arrays.value.shape
+    heads, group_size = batch * num_kv_heads, num_heads // num_kv_heads
+    if 0 in (heads, seq_len):
+        return
+    rows, tiles = group_size * seq_len, -(-kv_len // TILE)
+    width = -(-value_head_dim // PANEL) * PANEL
+    if rows <= BLOCK_ROWS:  # `streamed`: what each tile's share takes
+        entries, ring = heads * max(1, -(-tiles // CHUNK_TILES)), 1
+        buffer_floats = heads * tiles * rows * (width + 2)
+    else:  # `packed`
+        entries = heads * (tiles + -(-rows // BLOCK_ROWS))
+        ring = min(heads, num_threads)
+        buffer_floats = ring * (tiles * TILE * (head_dim + width) + tiles)
+    cost = 2.0 * heads * kv_len * (head_dim + value_head_dim) * max(rows, 8)
+    threads = max(1, min(num_threads, entries)) if cost > _HELP_AFTER else 1
+    integers = desk_integers(group_size)
+    desk_memory, buffers = _memory(threads * DESK_FLOATS, buffer_floats)
+    present = (
+        HAS_LOGSUMEXP * (logsumexp is not None)
+        | HAS_MASK * (arrays.mask is not None)
+        | HAS_BIAS * (arrays.bias is not None)
+        | HAS_SINKS * (arrays.sinks is not None)
+        | HAS_GATES * (arrays.gates is not None)
+    )
+    entry = partial(
+        entry_for(is_wide=element == "float32"),
+        arrays.query, arrays.key, arrays.value, output, _no_logsumexp if logsumexp is None else logsumexp,
+        arrays.starts, arrays.stops,
+        _no_mask if arrays.mask is None else arrays.mask, _no_bias if arrays.bias is None else arrays.bias,
+        _no_sinks if arrays.sinks is None else arrays.sinks, _no_gates if arrays.gates is None else arrays.gates,
+        scale, 0.0 if softcap is None else softcap, _KINDS[element], present,
+        np.zeros(PER_HEAD + 2 * heads, np.int64), desk_memory, np.empty(threads * integers, np.int64), buffers, ring,
+    )  # fmt: skip
+    if threads > 1:
+        POOL.help_with(partial(entry, False), threads - 1)
+    entry(True)
+
+
+def _memory(desk_floats: int, buffer_floats: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return scratch memory for desks and buffers, kept from call to call if it is not large."""
+    kept: NDArray[np.float32] | None = getattr(_scratch, "floats", None)
+    size = desk_floats + buffer_floats
+    if kept is None or kept.size < size:
+        kept = np.empty(size, np.float32)
+        if kept.nbytes <= _KEPT_BYTES:
+            _scratch.floats = kept
+    return kept[:desk_floats], kept[desk_floats:size]

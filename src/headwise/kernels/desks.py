@@ -1,0 +1,44 @@
+"""How much memory a thread works in, and what lies where in it."""
+
+from __future__ import annotations
+
+from headwise.kernels.emission import inner
+from headwise.kernels.geometry import BLOCK_ROWS, LARGEST_HEAD_DIM, PANEL, TILE
+from headwise.kernels.ledger import LEDGER_FLOATS
+from headwise.kernels.memory import moved
+from headwise.kernels.problem import Desk
+
+_BLOCK_FLOATS = BLOCK_ROWS * LARGEST_HEAD_DIM
+_PANEL_FLOATS = LARGEST_HEAD_DIM * PANEL
+_LINE = 16
+"""A cache line of float32: no two threads write to one."""
+
+DESK_FLOATS = (
+    2 * _BLOCK_FLOATS + BLOCK_ROWS * TILE + LEDGER_FLOATS + 2 * _PANEL_FLOATS + 2 * BLOCK_ROWS + 2 * _LINE
+)
+"""float32 numbers of one desk."""
+
+
+def desk_integers(group_size: int) -> int:
+    """Return how many 64-bit integers one desk needs beside, the list of query heads among them."""
+    return 6 * BLOCK_ROWS + group_size + _LINE
+
+
+@inner
+def desk_of(floats, integers):
+    """Return the desk laid out at these places, and where the list of query heads lies."""
+    weights = moved(floats, _BLOCK_FLOATS)
+    outputs = moved(weights, BLOCK_ROWS * TILE)
+    ledger = moved(outputs, _BLOCK_FLOATS)
+    panel = moved(ledger, LEDGER_FLOATS)
+    lines = moved(panel, _PANEL_FLOATS)
+    shifts = moved(lines, _PANEL_FLOATS)
+    number = moved(shifts, BLOCK_ROWS)
+    positions, heads, starts = integers, moved(integers, BLOCK_ROWS), moved(integers, 2 * BLOCK_ROWS)
+    stops, strip_starts = moved(integers, 3 * BLOCK_ROWS), moved(integers, 4 * BLOCK_ROWS)
+    strip_stops, group = moved(integers, 5 * BLOCK_ROWS), moved(integers, 6 * BLOCK_ROWS)
+    desk = Desk(
+        floats, weights, outputs, ledger, shifts, panel, lines, number,
+        positions, heads, starts, stops, strip_starts, strip_stops,
+    )  # fmt: skip
+    return desk, group

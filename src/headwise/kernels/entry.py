@@ -1,0 +1,112 @@
+"""The one way in: NumPy arrays become a problem, and the calling thread works at it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+from headwise.kernels.desks import DESK_FLOATS, desk_of
+from headwise.kernels.emission import inner, write_addresses
+from headwise.kernels.memory import bytes_of, fetch_add, moved, pointer_to
+from headwise.kernels.problem import Problem
+from headwise.kernels.schedule import FINISHED, NEXT_DESK, entry_count, wait_for, work
+
+HAS_LOGSUMEXP, HAS_MASK, HAS_BIAS, HAS_SINKS, HAS_GATES = (1 << bit for bit in range(5))
+"""Which of the arrays that may be absent are there; an array of size 1 stands in for one that is not."""
+
+
+def _array(element: types.Type, rank: int) -> types.Array:
+    return types.Array(element, rank, "A")
+
+
+def signature(element: types.Type) -> Any:
+    """Return the types of the entry's arguments for tensors of one element type.
+
+    16-bit numbers come as int16; `kind` says which they are.
+    """
+    tensor, counts = _array(element, 4), _array(types.int64, 1)
+    floats = {rank: _array(types.float32, rank) for rank in range(1, 5)}
+    return types.void(
+        *(tensor,) * 4, floats[3],  # query, key, value, output, logsumexp
+        *(_array(types.int64, 2),) * 2,  # starts, stops
+        _array(types.uint8, 4), floats[4], floats[1], floats[2],  # mask, bias, sinks, gates
+        types.float64, types.float64, types.int64, types.int64,  # scale, softcap, kind, present
+        counts, floats[1], counts, floats[1], types.int64,  # counters, desks, integers, buffers, ring
+        types.boolean,  # is_caller
+    )  # fmt: skip
+
+
+@inner
+def _step(array):
+    """Return how many elements lie between the rows of a contiguous array; 0 if its one row serves all."""
+    return 0 if array.shape[0] == 1 else array.shape[1]
+
+
+@inner
+def _elements(strides, size):
+    """Return byte strides as numbers of elements."""
+    return strides[0] // size, strides[1] // size, strides[2] // size, strides[3] // size
+
+
+@inner
+def _problem_of(
+    query, key, value, output, logsumexp, starts, stops, mask, bias, sinks, gates, scale, softcap, kind, present
+):
+    return Problem(
+        kind,
+        bytes_of(query), query.strides, bytes_of(key), key.strides, bytes_of(value), value.strides,
+        bytes_of(output), output.strides, pointer_to(logsumexp), present & HAS_LOGSUMEXP != 0,
+        pointer_to(starts), pointer_to(stops), _step(starts),
+        pointer_to(mask), mask.strides, present & HAS_MASK != 0,
+        pointer_to(bias), _elements(bias.strides, 4), present & HAS_BIAS != 0,
+        pointer_to(sinks), present & HAS_SINKS != 0,
+        pointer_to(gates), _step(gates), present & HAS_GATES != 0,
+        np.float32(scale), np.float32(softcap),
+        np.int64(query.shape[0]), np.int64(query.shape[1]), np.int64(key.shape[1]), np.int64(query.shape[2]),
+        np.int64(key.shape[2]), np.int64(query.shape[3]), np.int64(value.shape[3]),
+    )  # fmt: skip
+
+
+def compile_entry(element: types.Type, source: str, *, on_disk: bool) -> Any:
+    """Return the compiled entry for one element type; `source` names all that it is made from.
+
+    Every thread that works at a problem calls it with the same arrays. The caller's own call comes back when
+    all entries of the list are done, a helper's as soon as none is left to take.
+    """
+
+    @njit(signature(element), nogil=True, cache=on_disk, error_model="numpy", no_cfunc_wrapper=True)
+    def entry(
+        query, key, value, output, logsumexp, starts, stops, mask, bias, sinks, gates, scale, softcap, kind,
+        present, counters, desks, integers, buffers, ring, is_caller,
+    ):  # fmt: skip
+        problem = _problem_of(
+            query, key, value, output, logsumexp, starts, stops, mask, bias, sinks, gates, scale, softcap,
+            kind, present,
+        )  # fmt: skip
+        shared = pointer_to(counters)
+        seat = fetch_add(moved(shared, NEXT_DESK), 1)
+        per_desk = integers.size // (desks.size // DESK_FLOATS)
+        desk, group = desk_of(
+            moved(pointer_to(desks), seat * DESK_FLOATS), moved(pointer_to(integers), seat * per_desk)
+        )
+        work(problem, desk, group, shared, pointer_to(buffers), ring)
+        if is_caller:
+            wait_for(moved(shared, FINISHED), entry_count(problem))
+        len(source)  # Numba keys what it keeps on disk by this text, as by all that a function closes over
+
+    return entry
+
+
+def compile_vector_code(source: str, *, on_disk: bool) -> Any:
+    """Return a function that writes the addresses of the vector functions, in the order of `EMITTED`."""
+
+    @njit(types.void(_array(types.int64, 1)), cache=on_disk)
+    def addresses(table):
+        write_addresses(pointer_to(table))
+        len(source)
+
+    return addresses
+
+

@@ -1,0 +1,63 @@
+"""2 to the power of x, and tanh, on vectors."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from headwise.kernels.emission import INT32, Lanes, vector
+
+# Minimax in relative error for 2^f on [-1/2, 1/2] with the constant term held at 1, by iteratively reweighted
+# least squares; 0.02 ulp of its own, 0.93 ulp with the rounding of every step (tests/kernels measures it).
+_POWERS = (
+    0.6931472028550449, 0.24022647913631867, 0.055503324711589336, 0.009618437357467669,
+    0.0013398874403627561, 0.0001535336193827191,
+)  # fmt: skip
+LOG2_E = 1.4426950408889634
+_ROUNDER = 12582912.0  # 1.5 * 2^23: adding it rounds to an integer, which then stands in the lowest bits
+_LOWEST = -126.0  # below it 2^x is no normal number and taken as 0: it is lost beside the row's largest weight
+
+
+def exp2(lanes: Lanes, power: ir.Value) -> ir.Value:
+    """Return 2^power for powers up to 127; 0 below -126, also for -inf; NaN for NaN."""
+    builder = lanes.builder
+    shifted = builder.fadd(power, lanes.constant(_ROUNDER))
+    fraction = builder.fsub(power, builder.fsub(shifted, lanes.constant(_ROUNDER)))
+    found = lanes.constant(_POWERS[-1])
+    for coefficient in (*_POWERS[-2::-1], 1.0):
+        found = lanes.fma(found, fraction, lanes.constant(coefficient))
+    bits = builder.bitcast(shifted, vector(lanes.lanes, INT32))
+    exponent = builder.shl(bits, _whole(lanes, 23))
+    scale = builder.bitcast(builder.add(exponent, _whole(lanes, 127 << 23)), lanes.type)
+    # A product, not a sum of exponents: NaN has to stay NaN.
+    product = builder.fmul(found, scale)
+    too_low = builder.fcmp_ordered("<", power, lanes.constant(_LOWEST))
+    return builder.select(too_low, lanes.constant(0.0), product)
+
+
+def _whole(lanes: Lanes, number: int) -> ir.Constant:
+    return ir.Constant(vector(lanes.lanes, INT32), [number] * lanes.lanes)
+
+
+# tanh(x) = x + x^3 * polynomial(x^2) up to here, fitted the same way, 0.07 ulp of its own.
+_SMALL = 0.625
+_ODD = (
+    -0.3333328194202178, 0.1333144219849077, -0.05373971511622107, 0.020639087355347235, -0.005704987127390385,
+)  # fmt: skip
+
+
+def tanh(lanes: Lanes, x: ir.Value) -> ir.Value:
+    """Return tanh(x); NaN for NaN."""
+    builder = lanes.builder
+    square = builder.fmul(x, x)
+    found = lanes.constant(_ODD[-1])
+    for coefficient in _ODD[-2::-1]:
+        found = lanes.fma(found, square, lanes.constant(coefficient))
+    small = lanes.fma(found, builder.fmul(square, x), x)
+    size = builder.select(builder.fcmp_ordered("<", x, lanes.constant(0.0)), builder.fneg(x), x)
+    # Beyond 20 the result is 1 in float32; the comparison is so put that NaN stays.
+    held = builder.select(builder.fcmp_ordered(">", size, lanes.constant(20.0)), lanes.constant(20.0), size)
+    grown = exp2(lanes, builder.fmul(held, lanes.constant(2 * LOG2_E)))
+    rest = builder.fdiv(lanes.constant(2.0), builder.fadd(grown, lanes.constant(1.0)))
+    large = builder.fsub(lanes.constant(1.0), rest)
+    signed = builder.select(builder.fcmp_ordered("<", x, lanes.constant(0.0)), builder.fneg(large), large)
+    return builder.select(builder.fcmp_ordered("<", size, lanes.constant(_SMALL)), small, signed)

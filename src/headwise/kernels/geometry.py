@@ -1,0 +1,45 @@
+"""The sizes the kernel is built from: how it cuts keys, rows and widths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+TILE = 256
+"""Keys of one softmax tile. Tiles begin at multiples of it, counted from the first key, whatever the call:
+part of the numeric contract, since every row's sums are cut there."""
+
+PANEL = 16
+"""Keys, or columns of the value, that lie side by side in a packed panel; one AVX-512 register."""
+
+BLOCK_ROWS = 24
+"""Rows that share a tile while it is in the cache. At 256 keys their scores are 24 KiB."""
+
+LARGEST_HEAD_DIM = 256
+"""The largest head_dim and value_head_dim; beyond it a block of rows would leave the first cache."""
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """What the instruction set makes best.
+
+    - lanes: float32 numbers in one vector register
+    - strips: how many rows' products with one panel the micro-kernel keeps in registers, every size of strip
+      that there is code for
+    """
+
+    lanes: int
+    strips: tuple[int, ...]
+
+    @property
+    def strip_rows(self) -> int:
+        """The rows of the largest strip."""
+        return max(self.strips)
+
+
+# A strip of n rows takes (n + 1) x PANEL / lanes registers and one for the row's number: 14 of 32, 15 of 16
+# and 29 of 32. A register more, and sums would be spilled.
+GEOMETRIES = {
+    "avx512": Geometry(lanes=16, strips=(1, 2, 3, 4, 6, 8, 12)),
+    "avx2": Geometry(lanes=8, strips=(1, 2, 3, 4, 6)),
+    "neon": Geometry(lanes=4, strips=(1, 2, 3, 4, 6)),
+}

@@ -1,0 +1,113 @@
+"""Pointers, and the few instructions by which threads agree, for Numba code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from headwise.kernels.emission import FLOAT, INT32, BytePointer, FloatPointer
+
+
+@intrinsic
+def pointer_to(_context: Any, array: types.Array) -> tuple[Any, Any]:
+    """Return a pointer to the first element of an array, which must be kept alive by the caller."""
+
+    def lower(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
+        return context.make_array(signature.args[0])(context, builder, values[0]).data
+
+    return types.CPointer(array.dtype)(array), lower
+
+
+@intrinsic
+def bytes_of(_context: Any, array: types.Array) -> tuple[Any, Any]:
+    """Return a pointer to the first byte of an array of any element type."""
+
+    def lower(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
+        data = context.make_array(signature.args[0])(context, builder, values[0]).data
+        return builder.bitcast(data, cgutils.voidptr_t)
+
+    return BytePointer(array), lower
+
+
+@intrinsic
+def moved(_context: Any, pointer: types.CPointer, offset: types.Integer) -> tuple[Any, Any]:
+    """Return the pointer moved by `offset` elements."""
+
+    def lower(_context: Any, builder: ir.IRBuilder, _signature: Any, values: Any) -> ir.Value:
+        return builder.gep(values[0], [values[1]])
+
+    return pointer(pointer, types.int64), lower
+
+
+@intrinsic
+def prefetch(_context: Any, pointer: types.CPointer) -> tuple[Any, Any]:
+    """Ask for the cache line at a pointer, which may lie outside any array: nothing is read."""
+
+    def lower(context: Any, builder: ir.IRBuilder, _signature: Any, values: Any) -> ir.Value:
+        kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, INT32, INT32, INT32])
+        ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        place = builder.bitcast(values[0], cgutils.voidptr_t)
+        reading, keep, data = (ir.Constant(INT32, number) for number in (0, 3, 1))
+        builder.call(ask, [place, reading, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(pointer), lower
+
+
+@intrinsic
+def fetch_add(_context: Any, pointer: types.CPointer, number: types.Integer) -> tuple[Any, Any]:
+    """Add to an integer that threads share and return what it was before."""
+
+    def lower(_context: Any, builder: ir.IRBuilder, _signature: Any, values: Any) -> ir.Value:
+        return builder.atomic_rmw("add", values[0], values[1], "seq_cst")
+
+    return types.int64(pointer, types.int64), lower
+
+
+@intrinsic
+def load_shared(_context: Any, pointer: types.CPointer) -> tuple[Any, Any]:
+    """Read an integer that threads share, and all that was written before it was last changed."""
+
+    def lower(_context: Any, builder: ir.IRBuilder, _signature: Any, values: Any) -> ir.Value:
+        return builder.load_atomic(values[0], "acquire", 8)
+
+    return types.int64(pointer), lower
+
+
+@intrinsic
+def yield_thread(_context: Any) -> tuple[Any, Any]:
+    """Let another thread run; POSIX `sched_yield`."""
+
+    def lower(context: Any, builder: ir.IRBuilder, _signature: Any, _values: Any) -> ir.Value:
+        kind = ir.FunctionType(INT32, [])
+        builder.call(cgutils.get_or_insert_function(builder.module, kind, "sched_yield"), [])
+        return context.get_dummy_value()
+
+    return types.void(), lower
+
+
+@intrinsic
+def fused(_context: Any, left: types.Float, right: types.Float, addend: types.Float) -> tuple[Any, Any]:
+    """Return `left * right + addend` of float32 numbers, rounded once, as the micro-kernel does."""
+
+    def lower(_context: Any, builder: ir.IRBuilder, _signature: Any, values: Any) -> ir.Value:
+        kind = ir.FunctionType(FLOAT, [FLOAT] * 3)
+        return builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.fma.f32"), values)
+
+    return types.float32(types.float32, types.float32, types.float32), lower
+
+
+
+
+@intrinsic
+def as_floats(_context: Any, pointer: types.CPointer) -> tuple[Any, Any]:
+    """Return a pointer to bytes as one to float32 numbers."""
+
+    def lower(_context: Any, builder: ir.IRBuilder, _signature: Any, values: Any) -> ir.Value:
+        return builder.bitcast(values[0], FLOAT.as_pointer())
+
+    return FloatPointer(pointer), lower

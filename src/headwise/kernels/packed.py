@@ -1,0 +1,116 @@
+"""Many rows: keys and values are packed once for each KV head, then read by every block of rows."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from headwise.kernels.emission import inner
+from headwise.kernels.bringing import bring_keys, bring_values
+from headwise.kernels.careful import sum_carefully
+from headwise.kernels.geometry import BLOCK_ROWS, PANEL, TILE
+from headwise.kernels.ledger import NEW_FACTOR, OLD_FACTOR, join_tile
+from headwise.kernels.memory import fused, moved
+from headwise.kernels.packing import times_zero
+from headwise.kernels.products import FRESH, MERGED, multiply
+from headwise.kernels.rows import bring_rows, padded_width, working_heads, write_rows, write_skipped_heads
+from headwise.kernels.tiles import STRIP, find_strips, rows_in, strip_count, weigh_strips
+
+
+@inner
+def head_floats(problem):
+    """Return how many numbers one packed KV head takes: keys, values, and one flag a tile."""
+    tiles = (problem.kv_len + TILE - 1) // TILE
+    return tiles * TILE * (problem.head_dim + padded_width(problem.value_head_dim)) + tiles
+
+
+@inner
+def parts_of(problem, packed):
+    """Return where keys, values and flags of a packed KV head begin, and the keys of a panel of the value."""
+    keys = (problem.kv_len + TILE - 1) // TILE * TILE
+    values = moved(packed, keys * problem.head_dim)
+    flags = moved(values, keys * padded_width(problem.value_head_dim))
+    return packed, values, flags, keys
+
+
+@inner
+def pack_tile(problem, desk, batch, kv_head, tile, packed):
+    """Pack the keys and values of one tile, and flag it if a value is NaN or infinite."""
+    keys, values, flags, length = parts_of(problem, packed)
+    count = min(TILE, problem.kv_len - tile)
+    for panel in range(0, count, PANEL):
+        bring_keys(problem, desk, batch, kv_head, tile + panel, moved(keys, (tile + panel) * problem.head_dim))
+    bring_values(
+        problem, desk, batch, kv_head, tile, count, moved(values, tile * PANEL), length * PANEL
+    )
+    flag = np.float32(0.0)
+    for panel in range(padded_width(problem.value_head_dim) // PANEL):
+        times_zero(moved(values, (panel * length + tile) * PANEL), count * PANEL, desk.number)
+        flag += desk.number[0]
+    flags[tile // TILE] = flag
+
+
+@inner
+def attend_block(problem, desk, batch, kv_head, heads, first, packed):
+    """Compute the rows `first .. first + BLOCK_ROWS` of a KV head, as far as there are any."""
+    num_heads = working_heads(problem, batch, kv_head, heads)
+    count = min(BLOCK_ROWS, num_heads * problem.seq_len - first)
+    if count <= 0:
+        return
+    bring_rows(problem, desk, batch, heads, num_heads, first, count)
+    low, high = problem.kv_len, 0
+    for row in range(count):
+        if desk.starts[row] < desk.stops[row]:
+            low, high = min(low, desk.starts[row]), max(high, desk.stops[row])
+    for tile in range(low // TILE * TILE, high, TILE):
+        _attend_tile(problem, desk, batch, kv_head, count, tile, packed)
+    write_rows(problem, desk, batch, count)
+
+
+@inner
+def _attend_tile(problem, desk, batch, kv_head, count, tile, packed):
+    keys, values, flags, length = parts_of(problem, packed)
+    width = padded_width(problem.value_head_dim)
+    start, stop = find_strips(problem, desk, batch, count, tile)
+    if start >= stop:
+        return
+    strips = strip_count(count)
+    for panel in range(start, stop, PANEL):
+        panel_keys = moved(keys, (tile + panel) * problem.head_dim)
+        for strip in range(strips):
+            if desk.strip_starts[strip] <= panel < desk.strip_stops[strip]:
+                first = strip * STRIP
+                multiply(
+                    rows_in(strip, count), FRESH, moved(desk.queries, first * problem.head_dim), problem.head_dim,
+                    panel_keys, PANEL, moved(desk.weights, first * TILE + panel), TILE, desk.number,
+                    problem.head_dim,
+                )  # fmt: skip
+    weigh_strips(problem, desk, batch, count, tile)
+    join_tile(desk.ledger, count)
+    if flags[tile // TILE] != 0.0:
+        _add_carefully(problem, desk, batch, kv_head, count, tile)
+        return
+    for panel in range(width // PANEL):
+        for strip in range(strips):
+            begin, end = desk.strip_starts[strip], desk.strip_stops[strip]
+            if begin < end:
+                first = strip * STRIP
+                multiply(
+                    rows_in(strip, count), MERGED, moved(desk.weights, first * TILE + begin), TILE,
+                    moved(values, (panel * length + tile + begin) * PANEL), PANEL,
+                    moved(desk.outputs, first * width + panel * PANEL), width,
+                    moved(desk.ledger, OLD_FACTOR + first), min(end, problem.kv_len - tile) - begin,
+                )  # fmt: skip
+
+
+@inner
+def _add_carefully(problem, desk, batch, kv_head, count, tile):
+    width = padded_width(problem.value_head_dim)
+    for row in range(count):
+        start, stop = desk.strip_starts[row // STRIP], desk.strip_stops[row // STRIP]
+        sum_carefully(problem, desk, batch, kv_head, row, tile, start, stop, desk.lines)
+        old, new = desk.ledger[OLD_FACTOR + row], desk.ledger[NEW_FACTOR + row]
+        for column in range(problem.value_head_dim):
+            place = row * width + column
+            desk.outputs[place] = fused(desk.lines[column], new, desk.outputs[place] * old)

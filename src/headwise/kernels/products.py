@@ -1,0 +1,163 @@
+"""The micro-kernel: a strip of rows times one packed panel, every sum in a register.
+
+`sum[r, c] = rows[r, 0] * panel[0, c] + rows[r, 1] * panel[1, c] + ...`, in this order, one fused multiply-add
+each. Both products of attention are this one: scores from queries and a panel of keys, outputs from weights
+and a panel of the value. Each sum is one chain in a fixed order, so neither the rows beside it nor the width
+of the registers can change its bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from llvmlite import ir
+from numba import types
+
+from headwise.kernels.emission import FLOAT, INT64, FloatPointer, Lanes, function_of, integer, native
+from headwise.kernels.geometry import PANEL, Geometry
+from headwise.kernels.host import GEOMETRY
+from headwise.kernels.ledger import LEDGER_ROWS
+
+FRESH, ADDED, MERGED = range(3)
+"""What becomes of the sums: they overwrite the memory, go on from what stands there, or are joined to it as
+`memory * old[r] + sum * new[r]`, the factors lying as in a ledger."""
+
+_UNROLLED = 2
+# ending, rows and their stride, panel and its stride, sums and their stride, factors, depth
+_ARGUMENTS = (types.int64, *(FloatPointer, types.int64) * 4)
+_KINDS = [INT64, *(FLOAT.as_pointer(), INT64) * 4]
+
+
+def strip_emitter(geometry: Geometry, count: int) -> Callable[..., None]:
+    """Return what emits the product of a strip of `count` rows."""
+
+    def emit(
+        builder: ir.IRBuilder,
+        ending: ir.Value,
+        rows: ir.Value,
+        row_stride: ir.Value,
+        panel: ir.Value,
+        panel_stride: ir.Value,
+        sums: ir.Value,
+        sum_stride: ir.Value,
+        factors: ir.Value,
+        depth: ir.Value,
+    ) -> None:
+        lanes = Lanes(builder, geometry.lanes)
+        columns = range(0, PANEL, geometry.lanes)
+        starts = [lanes.at(rows, builder.mul(row_stride, integer(row))) for row in range(count)]
+        lines = [lanes.at(sums, builder.mul(sum_stride, integer(row))) for row in range(count)]
+        places = [lanes.at(line, column) for line in lines for column in columns]
+
+        def step(position: ir.Value, found: list[ir.Value]) -> list[ir.Value]:
+            line = lanes.at(panel, builder.mul(position, panel_stride))
+            parts = [lanes.load(line, column) for column in columns]
+            factors = [lanes.splat(builder.load(lanes.at(start, position))) for start in starts]
+            pairs = [(factor, part) for factor in factors for part in parts]
+            return [lanes.fma(*pair, total) for pair, total in zip(pairs, found, strict=True)]
+
+        begin = _begun(lanes, ending, places)
+        found = _chained(builder, depth, begin, step)
+        is_merged = builder.icmp_unsigned("==", ending, integer(MERGED))
+        with builder.if_else(is_merged, likely=False) as (merged, stored):
+            with merged:
+                for number, (place, total) in enumerate(zip(places, found, strict=True)):
+                    entry = lanes.at(factors, number // len(columns))
+                    old, new = (lanes.splat(builder.load(lanes.at(entry, part))) for part in (0, LEDGER_ROWS))
+                    kept = builder.fmul(lanes.load(place), old)
+                    lanes.store(lanes.fma(total, new, kept), place)
+            with stored:
+                for place, total in zip(places, found, strict=True):
+                    lanes.store(total, place)
+
+    emit.__name__ = f"strip_of_{count}"
+    return emit
+
+
+def _begun(lanes: Lanes, ending: ir.Value, places: list[ir.Value]) -> list[ir.Value]:
+    """Return what the sums start from: what stands in memory if they go on from it, else 0."""
+    builder = lanes.builder
+    before = builder.block
+    with builder.if_then(builder.icmp_unsigned("==", ending, integer(ADDED))):
+        there = [lanes.load(place) for place in places]
+        loaded = builder.block
+    begun = []
+    for found in there:
+        start = builder.phi(lanes.type)
+        start.add_incoming(lanes.constant(0.0), before)
+        start.add_incoming(found, loaded)
+        begun.append(start)
+    return begun
+
+
+def _chained(
+    builder: ir.IRBuilder,
+    depth: ir.Value,
+    sums: list[ir.Value],
+    step: Callable[[ir.Value, list[ir.Value]], list[ir.Value]],
+) -> list[ir.Value]:
+    """Write `depth` steps, two at a time and then one at a time, the sums carried in registers."""
+    start: ir.Value = integer(0)
+    even = builder.and_(depth, integer(-_UNROLLED))
+    for stop, at_once in ((even, _UNROLLED), (depth, 1)):
+        before = builder.block
+        head, body, after = (builder.append_basic_block(name) for name in ("head", "body", "after"))
+        builder.branch(head)
+        builder.position_at_end(head)
+        position = builder.phi(INT64)
+        position.add_incoming(start, before)
+        carried = [builder.phi(total.type) for total in sums]
+        for phi, total in zip(carried, sums, strict=True):
+            phi.add_incoming(total, before)
+        builder.cbranch(builder.icmp_signed("<", position, stop), body, after)
+        builder.position_at_end(body)
+        grown: list[ir.Value] = list(carried)
+        for ahead in range(at_once):
+            grown = step(builder.add(position, integer(ahead)), grown)
+        position.add_incoming(builder.add(position, integer(at_once)), builder.block)
+        for phi, total in zip(carried, grown, strict=True):
+            phi.add_incoming(total, builder.block)
+        builder.branch(head)
+        builder.position_at_end(after)
+        start, sums = position, list(carried)
+    return sums
+
+
+@native(types.int64, *_ARGUMENTS)
+def multiply(builder: ir.IRBuilder, count: ir.Value, *operands: ir.Value) -> None:
+    """Multiply up to `strip_rows` rows with a panel."""
+    done = builder.append_basic_block("done")
+    branches = builder.switch(count, done)
+    for rows in range(1, GEOMETRY.strip_rows + 1):
+        block = builder.append_basic_block(f"rows_{rows}")
+        branches.add_case(integer(rows), block)
+        builder.position_at_end(block)
+        _multiply_exactly(builder, rows, *operands)
+        builder.branch(done)
+    builder.position_at_end(done)
+
+
+def _multiply_exactly(
+    builder: ir.IRBuilder,
+    count: int,
+    ending: ir.Value,
+    rows: ir.Value,
+    row_stride: ir.Value,
+    panel: ir.Value,
+    panel_stride: ir.Value,
+    sums: ir.Value,
+    sum_stride: ir.Value,
+    factors: ir.Value,
+    depth: ir.Value,
+) -> None:
+    """Write the calls of as few strips as make up `count` rows."""
+    lanes = Lanes(builder, GEOMETRY.lanes)
+    first = 0
+    while first < count:
+        size = max(strip for strip in GEOMETRY.strips if strip <= count - first)
+        strip = function_of(builder.module, strip_emitter(GEOMETRY, size), _KINDS)
+        its_rows = lanes.at(rows, builder.mul(row_stride, integer(first)))
+        its_sums = lanes.at(sums, builder.mul(sum_stride, integer(first)))
+        operands = (ending, its_rows, row_stride, panel, panel_stride, its_sums, sum_stride)
+        builder.call(strip, [*operands, lanes.at(factors, first), depth])
+        first += size

@@ -1,0 +1,184 @@
+"""A block of rows: brought to the desk, and written out when every tile was seen.
+
+The query heads of one KV head are folded into the rows, query by query: row `i * heads + h` is query i of the
+h-th head that is not gated to 0. So keys and values pass by once for the whole group.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from headwise.kernels.emission import inner
+from headwise.kernels.exponential import LOG2_E
+from headwise.kernels.geometry import PANEL
+from headwise.kernels.ledger import (
+    LEDGER_ROWS,
+    MAXIMUM,
+    OLD_FACTOR,
+    SUM,
+    TILE_MAXIMUM,
+    TILE_SUM,
+    join_tile,
+)
+from headwise.kernels.memory import moved
+from headwise.kernels.packing import element_bytes, narrow_row, widen_number, widen_row
+
+_LN_2 = np.float32(math.log(2.0))
+_LOG2_E = np.float32(LOG2_E)
+_NOTHING = np.float32(-np.inf)
+
+
+@inner
+def padded_width(value_head_dim):
+    """Return value_head_dim rounded up to whole panels."""
+    return (value_head_dim + PANEL - 1) // PANEL * PANEL
+
+
+@inner
+def gate_of(problem, batch, head):
+    """Return what the output of a head is multiplied by."""
+    return problem.gates[batch * problem.gate_stride + head] if problem.has_gates else np.float32(1.0)
+
+
+@inner
+def working_heads(problem, batch, kv_head, heads):
+    """List the query heads of a KV head that have to be computed; return how many there are."""
+    group_size = problem.num_heads // problem.num_kv_heads
+    count = 0
+    for head in range(kv_head * group_size, (kv_head + 1) * group_size):
+        if problem.has_logsumexp or gate_of(problem, batch, head) != 0.0:
+            heads[count] = head
+            count += 1
+    return count
+
+
+@inner
+def bring_rows(problem, desk, batch, heads, num_heads, first, count):
+    """Put rows `first .. first + count` on the desk, with nothing seen yet."""
+    width = padded_width(problem.value_head_dim)
+    for row in range(count):
+        position, head = divmod(first + row, num_heads)
+        desk.positions[row] = position
+        desk.heads[row] = heads[head]
+        desk.starts[row] = problem.starts[batch * problem.interval_stride + position]
+        desk.stops[row] = problem.stops[batch * problem.interval_stride + position]
+        _bring_query(problem, desk, batch, row)
+        for column in range(width):
+            desk.outputs[row * width + column] = 0.0
+        desk.ledger[MAXIMUM + row] = _NOTHING
+        desk.ledger[SUM + row] = 0.0
+        desk.shifts[row] = _largest_bias(problem, desk, batch, row) if problem.has_bias else np.float32(0.0)
+
+
+@inner
+def _bring_query(problem, desk, batch, row):
+    strides = problem.query_strides
+    line = moved(
+        problem.query, batch * strides[0] + desk.heads[row] * strides[1] + desk.positions[row] * strides[2]
+    )
+    queries = moved(desk.queries, row * problem.head_dim)
+    whole = problem.head_dim // PANEL * PANEL if strides[3] == element_bytes(problem.kind) else 0
+    widen_row(problem.kind, line, whole, PANEL, queries)
+    for depth in range(whole, problem.head_dim):
+        widen_number(problem.kind, moved(line, depth * strides[3]), moved(queries, depth))
+    for depth in range(problem.head_dim):
+        queries[depth] *= problem.scale
+
+
+@inner
+def mask_line(problem, desk, batch, row):
+    """Return the mask of a row's keys; they lie `mask_strides[3]` apart."""
+    strides = problem.mask_strides
+    return moved(
+        problem.mask, batch * strides[0] + desk.heads[row] * strides[1] + desk.positions[row] * strides[2]
+    )
+
+
+@inner
+def bias_line(problem, desk, batch, row):
+    """Return the bias of a row's keys; they lie `bias_strides[3]` apart."""
+    strides = problem.bias_strides
+    return moved(
+        problem.bias, batch * strides[0] + desk.heads[row] * strides[1] + desk.positions[row] * strides[2]
+    )
+
+
+@inner
+def _largest_bias(problem, desk, batch, row):
+    """Return the largest bias that the row sees, or 0.
+
+    Taken off before the bias meets the scores: however large it is, the scores keep their digits.
+    """
+    largest = _NOTHING
+    bias, step = bias_line(problem, desk, batch, row), problem.bias_strides[3]
+    mask, mask_step = mask_line(problem, desk, batch, row), problem.mask_strides[3]
+    for key in range(desk.starts[row], desk.stops[row]):
+        seen = not problem.has_mask or mask[key * mask_step] != 0
+        if seen and bias[key * step] > largest:
+            largest = bias[key * step]
+    return np.float32(0.0) if largest == _NOTHING else largest
+
+
+@inner
+def write_rows(problem, desk, batch, count):
+    """Let the sinks take their share and write output and logsumexp."""
+    width = padded_width(problem.value_head_dim)
+    if problem.has_sinks:
+        _join_sinks(problem, desk, count, width)
+    strides = problem.output_strides
+    for row in range(count):
+        position, head = desk.positions[row], desk.heads[row]
+        total = desk.ledger[SUM + row]
+        gate = gate_of(problem, batch, head)
+        outputs = moved(desk.outputs, row * width)
+        for column in range(problem.value_head_dim):
+            if total == 0.0:
+                outputs[column] = 0.0
+            elif problem.has_gates:
+                outputs[column] = outputs[column] / total * gate
+            else:
+                outputs[column] = outputs[column] / total
+        place = batch * strides[0] + head * strides[1] + position * strides[2]
+        narrow_row(problem.kind, outputs, problem.value_head_dim, moved(problem.output, place))
+        if problem.has_logsumexp:
+            place = (batch * problem.num_heads + head) * problem.seq_len + position
+            if total == 0.0:
+                problem.logsumexp[place] = _NOTHING
+            else:
+                found = np.float32(math.log2(total)) + desk.ledger[MAXIMUM + row]
+                problem.logsumexp[place] = found * _LN_2 + desk.shifts[row]
+
+
+@inner
+def _join_sinks(problem, desk, count, width):
+    """Join each row to its sink: a tile of one key whose value is 0. A row that saw nothing stays empty."""
+    for row in range(LEDGER_ROWS):
+        desk.ledger[TILE_MAXIMUM + row] = _NOTHING
+        desk.ledger[TILE_SUM + row] = 0.0
+    for row in range(count):
+        if desk.ledger[SUM + row] != 0.0:
+            sink = problem.sinks[desk.heads[row]] - desk.shifts[row]
+            desk.ledger[TILE_MAXIMUM + row] = sink * _LOG2_E
+            desk.ledger[TILE_SUM + row] = 1.0
+    join_tile(desk.ledger, count)
+    for row in range(count):
+        factor = desk.ledger[OLD_FACTOR + row]
+        for column in range(width):
+            desk.outputs[row * width + column] *= factor
+
+
+@inner
+def write_skipped_heads(problem, batch, kv_head, first, stop):
+    """Write zeros for the query heads that were not computed, queries `first .. stop`."""
+    group_size = problem.num_heads // problem.num_kv_heads
+    strides = problem.output_strides
+    size = np.int64(4) if problem.kind == 0 else np.int64(2)
+    for head in range(kv_head * group_size, (kv_head + 1) * group_size):
+        if problem.has_logsumexp or gate_of(problem, batch, head) != 0.0:
+            continue
+        for position in range(first, stop):
+            line = moved(problem.output, batch * strides[0] + head * strides[1] + position * strides[2])
+            for byte in range(problem.value_head_dim * size):
+                line[byte] = 0

@@ -1,0 +1,137 @@
+"""The list of work of a problem, and how threads share it out.
+
+The list depends on the shape alone. Threads take the next entry from a counter they share, and no entry's
+result depends on who computes it. A wait is always for entries further up the list, which somebody has
+already taken, so it ends.
+"""
+
+from __future__ import annotations
+
+from headwise.kernels.emission import inner
+from headwise.kernels.geometry import BLOCK_ROWS, TILE
+from headwise.kernels.memory import fetch_add, load_shared, moved, yield_thread
+from headwise.kernels.packed import attend_block, head_floats, pack_tile
+from headwise.kernels.rows import write_skipped_heads
+from headwise.kernels.streamed import CHUNK_TILES, attend_chunk, join_shares, share_floats
+
+NEXT, FINISHED, NEXT_DESK, PER_HEAD = range(4)
+_SPINS = 64
+
+
+@inner
+def tile_count(problem):
+    """Return how many tiles the keys have."""
+    return (problem.kv_len + TILE - 1) // TILE
+
+
+@inner
+def group_rows(problem):
+    """Return how many rows read one KV head, all heads working."""
+    return problem.num_heads // problem.num_kv_heads * problem.seq_len
+
+
+@inner
+def is_streamed(problem):
+    """Return whether the rows are few enough to read keys and values once, unpacked."""
+    return group_rows(problem) <= BLOCK_ROWS
+
+
+@inner
+def entries_per_head(problem):
+    """Return how many entries of the list a KV head has."""
+    if is_streamed(problem):
+        return max(1, (tile_count(problem) + CHUNK_TILES - 1) // CHUNK_TILES)
+    return tile_count(problem) + _blocks(problem)
+
+
+@inner
+def entry_count(problem):
+    """Return the length of the list."""
+    return entries_per_head(problem) * problem.batch * problem.num_kv_heads
+
+
+@inner
+def buffer_floats(problem):
+    """Return how many numbers must be kept for one KV head in flight."""
+    if is_streamed(problem):
+        return tile_count(problem) * share_floats(problem, group_rows(problem))
+    return head_floats(problem)
+
+
+@inner
+def _blocks(problem):
+    return (group_rows(problem) + BLOCK_ROWS - 1) // BLOCK_ROWS
+
+
+@inner
+def work(problem, desk, heads, counters, buffers, ring):
+    """Take entries and do them until none is left."""
+    per_head = entries_per_head(problem)
+    total = entry_count(problem)
+    while True:
+        entry = fetch_add(counters, 1)
+        if entry >= total:
+            return
+        head, number = divmod(entry, per_head)
+        if is_streamed(problem):
+            _stream(problem, desk, heads, counters, buffers, head, number, per_head)
+        else:
+            _pack_or_attend(problem, desk, heads, counters, buffers, ring, head, number)
+        fetch_add(moved(counters, FINISHED), 1)
+
+
+@inner
+def wait_for(counter, count):
+    """Wait until a shared counter has come to `count`."""
+    spins = 0
+    while load_shared(counter) < count:
+        spins += 1
+        if spins > _SPINS:
+            yield_thread()
+
+
+@inner
+def _pack_or_attend(problem, desk, heads, counters, buffers, ring, head, number):
+    all_heads, tiles, blocks = problem.batch * problem.num_kv_heads, tile_count(problem), _blocks(problem)
+    packed_tiles, done_blocks = moved(counters, PER_HEAD), moved(counters, PER_HEAD + all_heads)
+    batch, kv_head = divmod(head, problem.num_kv_heads)
+    packed = moved(buffers, head % ring * head_floats(problem))
+    if number < tiles:
+        if head >= ring:
+            wait_for(moved(done_blocks, head - ring), blocks)
+        low, high = _visible(problem, batch)
+        tile = number * TILE
+        if tile < high and low < tile + TILE:
+            pack_tile(problem, desk, batch, kv_head, tile, packed)
+        fetch_add(moved(packed_tiles, head), 1)
+        return
+    wait_for(moved(packed_tiles, head), tiles)
+    block = blocks - 1 - (number - tiles)  # under a causal mask the last rows take longest
+    if block == 0:
+        write_skipped_heads(problem, batch, kv_head, 0, problem.seq_len)
+    attend_block(problem, desk, batch, kv_head, heads, block * BLOCK_ROWS, packed)
+    fetch_add(moved(done_blocks, head), 1)
+
+
+@inner
+def _stream(problem, desk, heads, counters, buffers, head, number, chunks):
+    batch, kv_head = divmod(head, problem.num_kv_heads)
+    shares = moved(buffers, head * buffer_floats(problem))
+    low, high = _visible(problem, batch)
+    first, last = low // TILE, (high + TILE - 1) // TILE
+    begin = max(number * CHUNK_TILES, first)
+    attend_chunk(problem, desk, batch, kv_head, heads, begin, min((number + 1) * CHUNK_TILES, last), shares)
+    if fetch_add(moved(counters, PER_HEAD + head), 1) == chunks - 1:
+        write_skipped_heads(problem, batch, kv_head, 0, problem.seq_len)
+        join_shares(problem, desk, batch, kv_head, heads, first, last, shares)
+
+
+@inner
+def _visible(problem, batch):
+    """Return the first key that any row of a batch element sees, and the one behind the last."""
+    low, high = problem.kv_len, 0
+    place = batch * problem.interval_stride
+    for position in range(place, place + problem.seq_len):
+        if problem.starts[position] < problem.stops[position]:
+            low, high = min(low, problem.starts[position]), max(high, problem.stops[position])
+    return min(low, high), high

@@ -1,0 +1,172 @@
+"""Few rows: keys and values are read once, straight from the caller's memory, in chunks that threads share.
+
+Each tile's share is kept apart, and the last thread to finish a KV head joins them in the order of the keys:
+the same sums as in `packed`, however the chunks fell to the threads.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from headwise.kernels.emission import inner
+from headwise.kernels.bringing import bring_keys, bring_values, line_of
+from headwise.kernels.careful import sum_carefully
+from headwise.kernels.geometry import PANEL, TILE
+from headwise.kernels.host import GEOMETRY
+from headwise.kernels.ledger import LEDGER_ROWS, NEW_FACTOR, OLD_FACTOR, TILE_MAXIMUM, TILE_SUM, join_tile
+from headwise.kernels.memory import fused, moved
+from headwise.kernels.packing import element_bytes
+from headwise.kernels.products import ADDED, FRESH, multiply
+from headwise.kernels.rows import bring_rows, padded_width, working_heads, write_rows
+from headwise.kernels.streaming import score_streamed, sum_streamed
+from headwise.kernels.tiles import STRIP, find_strips, rows_in, strip_count, weigh_strips
+
+CHUNK_TILES = 4
+AHEAD_BYTES = 16 * 1024
+LANES = GEOMETRY.lanes
+
+
+@inner
+def share_floats(problem, rows):
+    """Return how many numbers one tile's share takes: outputs, maxima and sums of the rows."""
+    return rows * (padded_width(problem.value_head_dim) + 2)
+
+
+@inner
+def attend_chunk(problem, desk, batch, kv_head, heads, first_tile, last_tile, shares):
+    """Leave the shares of the tiles `first_tile .. last_tile` of a KV head."""
+    num_heads = working_heads(problem, batch, kv_head, heads)
+    count = num_heads * problem.seq_len
+    if count == 0:
+        return
+    bring_rows(problem, desk, batch, heads, num_heads, 0, count)
+    for number in range(first_tile, last_tile):
+        share = moved(shares, number * share_floats(problem, count))
+        _attend_tile(problem, desk, batch, kv_head, count, number * TILE)
+        _keep_share(problem, desk, count, share)
+
+
+@inner
+def join_shares(problem, desk, batch, kv_head, heads, first_tile, last_tile, shares):
+    """Join the shares of all tiles of a KV head and write its rows."""
+    num_heads = working_heads(problem, batch, kv_head, heads)
+    count = num_heads * problem.seq_len
+    if count == 0:
+        return
+    width = padded_width(problem.value_head_dim)
+    bring_rows(problem, desk, batch, heads, num_heads, 0, count)
+    for number in range(first_tile, last_tile):
+        share = moved(shares, number * share_floats(problem, count))
+        for row in range(count):
+            desk.ledger[TILE_MAXIMUM + row] = share[count * width + row]
+            desk.ledger[TILE_SUM + row] = share[count * (width + 1) + row]
+        join_tile(desk.ledger, count)
+        for row in range(count):
+            old, new = desk.ledger[OLD_FACTOR + row], desk.ledger[NEW_FACTOR + row]
+            for column in range(row * width, row * width + width):
+                desk.outputs[column] = fused(share[column], new, desk.outputs[column] * old)
+    write_rows(problem, desk, batch, count)
+
+
+@inner
+def _keep_share(problem, desk, count, share):
+    width = padded_width(problem.value_head_dim)
+    for place in range(count * width):
+        share[place] = desk.outputs[place]
+    for row in range(count):
+        share[count * width + row] = desk.ledger[TILE_MAXIMUM + row]
+        share[count * (width + 1) + row] = desk.ledger[TILE_SUM + row]
+
+
+@inner
+def _attend_tile(problem, desk, batch, kv_head, count, tile):
+    """Leave the tile's weighted sums in the desk's outputs, its maxima and sums in the ledger."""
+    width = padded_width(problem.value_head_dim)
+    for place in range(count * width):
+        desk.outputs[place] = 0.0
+    start, stop = find_strips(problem, desk, batch, count, tile)
+    if start < stop:
+        for panel in range(start, stop, PANEL):
+            _score_panel(problem, desk, batch, kv_head, count, tile + panel, panel)
+    weigh_strips(problem, desk, batch, count, tile)
+    if start < stop:
+        stop = min(stop, problem.kv_len - tile)
+        for first in range(start, stop, PANEL):
+            last = min(first + PANEL, stop)
+            _add_values(problem, desk, batch, kv_head, count, tile + first, first, last)
+        _mend(problem, desk, batch, kv_head, count, tile)
+
+
+@inner
+def _keys_ahead(row_bytes):
+    """Return how many keys later a line is wanted that is asked for now."""
+    return AHEAD_BYTES // row_bytes // PANEL * PANEL + PANEL
+
+
+@inner
+def _is_plain(problem, strides, width):
+    """Return whether rows can be read a vector at a time."""
+    return strides[3] == element_bytes(problem.kind) and width % LANES == 0
+
+
+@inner
+def _score_panel(problem, desk, batch, kv_head, count, key, panel):
+    strides = problem.key_strides
+    scores = moved(desk.weights, panel)
+    if key + PANEL <= problem.kv_len and _is_plain(problem, strides, problem.head_dim):
+        for row in range(count):
+            for place in range(PANEL):
+                scores[row * TILE + place] = 0.0
+        size = problem.head_dim * element_bytes(problem.kind)
+        score_streamed(
+            problem.kind, count, desk.queries, problem.head_dim,
+            line_of(problem.key, strides, batch, kv_head, key), strides[2], problem.head_dim, scores, TILE,
+            line_of(problem.key, strides, batch, kv_head, key + _keys_ahead(size)), size,
+        )  # fmt: skip
+        return
+    bring_keys(problem, desk, batch, kv_head, key, desk.panel)
+    for strip in range(strip_count(count)):
+        first = strip * STRIP
+        multiply(
+            rows_in(strip, count), FRESH, moved(desk.queries, first * problem.head_dim), problem.head_dim,
+            desk.panel, PANEL, moved(scores, first * TILE), TILE, desk.number, problem.head_dim,
+        )  # fmt: skip
+
+
+@inner
+def _add_values(problem, desk, batch, kv_head, count, key, start, stop):
+    """Add the keys `start .. stop` of the tile, at most a panel of them, to the outputs."""
+    strides, width = problem.value_strides, padded_width(problem.value_head_dim)
+    if stop - start == PANEL and _is_plain(problem, strides, problem.value_head_dim):
+        size = problem.value_head_dim * element_bytes(problem.kind)
+        sum_streamed(
+            problem.kind, count, moved(desk.weights, start), TILE,
+            line_of(problem.value, strides, batch, kv_head, key), strides[2], problem.value_head_dim,
+            desk.outputs, width, line_of(problem.value, strides, batch, kv_head, key + _keys_ahead(size)), size,
+        )  # fmt: skip
+        return
+    bring_values(problem, desk, batch, kv_head, key, stop - start, desk.lines, PANEL * PANEL)
+    for panel in range(width // PANEL):
+        for strip in range(strip_count(count)):
+            first = strip * STRIP
+            multiply(
+                rows_in(strip, count), ADDED, moved(desk.weights, first * TILE + start), TILE,
+                moved(desk.lines, panel * PANEL * PANEL), PANEL,
+                moved(desk.outputs, first * width + panel * PANEL), width, desk.number, stop - start,
+            )  # fmt: skip
+
+
+@inner
+def _mend(problem, desk, batch, kv_head, count, tile):
+    """Sum again, without the hidden keys, what is not finite: a hidden value may be NaN or infinite."""
+    width = padded_width(problem.value_head_dim)
+    for row in range(count):
+        outputs = moved(desk.outputs, row * width)
+        finite = True
+        for column in range(problem.value_head_dim):
+            finite = finite and math.isfinite(outputs[column])
+        if not finite:
+            start, stop = desk.strip_starts[row // STRIP], desk.strip_stops[row // STRIP]
+            sum_carefully(problem, desk, batch, kv_head, row, tile, start, stop, outputs)
