@@ -92,11 +92,23 @@ def _attend_tile(problem, desk, batch, kv_head, count, tile):
             _score_panel(problem, desk, batch, kv_head, count, tile + panel, panel)
     weigh_strips(problem, desk, batch, count, tile)
     if start < stop:
+        _clear_unseen(desk, count, start, stop)
         stop = min(stop, problem.kv_len - tile)
         for first in range(start, stop, PANEL):
             last = min(first + PANEL, stop)
             _add_values(problem, desk, batch, kv_head, count, tile + first, first, last)
         _mend(problem, desk, batch, kv_head, count, tile)
+
+
+@inner
+def _clear_unseen(desk, count, start, stop):
+    """Give weight 0 to the panels that other strips see and the row's own does not."""
+    for row in range(count):
+        weights, strip = moved(desk.weights, row * TILE), row // STRIP
+        for key in range(start, desk.strip_starts[strip]):
+            weights[key] = 0.0
+        for key in range(max(start, desk.strip_stops[strip]), stop):
+            weights[key] = 0.0
 
 
 @inner
