@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 import threading
 from pathlib import Path
@@ -17,6 +18,8 @@ from headwise.kernels.entry import compile_entry, compile_vector_code
 
 _NOTICE_AFTER_SECONDS = 1.0
 _lock = threading.RLock()
+# A fork waits for a compilation: the child would inherit the locks, ours and Numba's, and nobody to open them.
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _entries: dict[bool, Any] = {}
 _kept: list[Any] = []  # the vector code lives as long as what was compiled for it
 
@@ -50,15 +53,15 @@ def _compiled(element: types.Type) -> Any:
     source = source_hash()
     try:
         return _compile_all(element, source, on_disk=True)
-    except RuntimeError as error:
-        if "cannot cache" not in str(error):
-            raise
-        # Neither beside the package nor in the user's cache folder can anything be written.
+    except Exception:  # no folder to write to, a full disk, a damaged file: it can do without
         return _compile_all(element, source, on_disk=False)
 
 
 def _compile_all(element: types.Type, source: str, *, on_disk: bool) -> Any:
     if not _kept:
+        # The code on disk writes the addresses by their order, which was that of whatever was imported first.
+        for symbol in sorted(EMITTED):
+            EMITTED[symbol] = EMITTED.pop(symbol)
         vector_code = compile_vector_code(source, on_disk=on_disk)
         addresses = np.zeros(len(EMITTED), dtype=np.int64)
         vector_code(addresses)

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from queue import SimpleQueue
-from typing import Any
+
+
+class _Offer:
+    """A task that waits for a worker, until its caller takes it back."""
+
+    __slots__ = ("task",)
+
+    def __init__(self, task: Callable[[], None]) -> None:
+        self.task: Callable[[], None] | None = task
 
 
 class WorkerPool:
@@ -17,31 +26,59 @@ class WorkerPool:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._forget_threads()
         # A forked child has the queue but none of the threads, and perhaps a lock that nobody will open.
         os.register_at_fork(after_in_child=self._forget_threads)
 
     def _forget_threads(self) -> None:
         self._lock = threading.Lock()
-        self._tasks: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._offers: SimpleQueue[_Offer] = SimpleQueue()
         self._threads = 0
+
+    @contextmanager
+    def helping(self, task: Callable[[], None], helpers: int) -> Iterator[None]:
+        """Let `helpers` workers run `task` beside the block; one that is not free by its end never will.
+
+        So what the task holds on to, a caller's tensors, is not kept by the pool behind the caller's back.
+        """
+        offer = _Offer(task)
+        self._put(offer, helpers)
+        try:
+            yield
+        finally:
+            offer.task = None
 
     def help_with(self, task: Callable[[], None], helpers: int) -> None:
         """Let `helpers` workers run `task` as soon as they are free."""
-        with self._lock:
-            while self._threads < helpers:
+        self._put(_Offer(task), helpers)
+
+    def _put(self, offer: _Offer, helpers: int) -> None:
+        if self._threads < helpers:
+            self._start(helpers)
+        for _ in range(min(helpers, self._threads)):
+            self._offers.put(offer)
+
+    def _start(self, count: int) -> None:
+        """Start what is missing of `count` workers; fewer where the system, or the end of Python, forbids."""
+        with self._lock, suppress(RuntimeError):
+            while self._threads < count:
                 threading.Thread(
-                    target=_work, args=(self._tasks,), name="headwise worker", daemon=True
+                    target=_work, args=(self._offers,), name="headwise worker", daemon=True
                 ).start()
                 self._threads += 1
-        for _ in range(helpers):
-            self._tasks.put(task)
 
 
-def _work(tasks: SimpleQueue[Callable[[], Any]]) -> None:
+def _work(offers: SimpleQueue[_Offer]) -> None:
     while True:
-        tasks.get()()
+        _help(offers.get())
+
+
+def _help(offer: _Offer) -> None:
+    """Run a task. An error in it costs no worker its life: the caller, who does the same, meets it too."""
+    task = offer.task
+    if task is not None:
+        with suppress(Exception):
+            task()
 
 
 POOL = WorkerPool()
