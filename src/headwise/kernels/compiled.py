@@ -6,6 +6,8 @@ import hashlib
 import os
 import sys
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from headwise.kernels.entry import compile_entry, compile_vector_code
 
 _NOTICE_AFTER_SECONDS = 1.0
 _lock = threading.RLock()
-# A fork waits for a compilation: the child would inherit the locks, ours and Numba's, and nobody to open them.
+# A fork waits for a compilation: a child would inherit the locks, ours and Numba's, with nobody to open them.
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _entries: dict[bool, Any] = {}
 _kept: list[Any] = []  # the vector code lives as long as what was compiled for it
@@ -35,7 +37,9 @@ def entry_for(*, is_wide: bool) -> Any:
             notice.daemon = True
             notice.start()
             try:
-                _entries[is_wide] = _compiled(types.float32 if is_wide else types.int16)
+                _entries[is_wide] = kept_on_disk(
+                    partial(_compile_all, types.float32 if is_wide else types.int16)
+                )
             finally:
                 notice.cancel()
         return _entries[is_wide]
@@ -49,12 +53,14 @@ def source_hash() -> str:
     return found.hexdigest()
 
 
-def _compiled(element: types.Type) -> Any:
+def kept_on_disk(make: Callable[..., Any]) -> Any:
+    """Return what `make(source, on_disk=...)` compiles, read from disk and kept there if that can be."""
     source = source_hash()
-    try:
-        return _compile_all(element, source, on_disk=True)
-    except Exception:  # no folder to write to, a full disk, a damaged file: it can do without
-        return _compile_all(element, source, on_disk=False)
+    with _lock:
+        try:
+            return make(source, on_disk=True)
+        except Exception:  # no folder to write to, a full disk, a damaged file: it can do without
+            return make(source, on_disk=False)
 
 
 def _compile_all(element: types.Type, source: str, *, on_disk: bool) -> Any:
