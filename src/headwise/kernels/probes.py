@@ -23,8 +23,8 @@ _ROUNDS = 2_000_000
 _BUFFER_BYTES = 256 * 2**20
 """Far more than any cache that one thread gets to itself."""
 
-# A sum is there after four or five clocks, and two to four begin in each. So many chains hide that; with their
-# factor and addend they stay within 16 or 32 registers.
+# A sum is there after four or five clocks, and two to four begin in each. So many chains hide that, and with
+# their factor and addend they stay within 16 or 32 registers.
 _CHAINS = {4: 24, 8: 12, 16: 24}[GEOMETRY.lanes]
 _STREAMS = 8
 
