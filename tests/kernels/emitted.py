@@ -1,0 +1,137 @@
+"""Vector code by itself: compiled for this processor and called, or as assembly for any other."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from llvmlite import binding, ir
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import cpu_target
+from numpy.typing import NDArray
+
+from headwise.kernels import attend  # noqa: F401 - so that all of EMITTED is there
+from headwise.kernels.emission import EMITTED, FLOAT, INT64, Lanes, counting, function_of, integer
+from headwise.kernels.geometry import GEOMETRIES, PANEL
+from headwise.kernels.host import GEOMETRY
+from headwise.kernels.products import strip_emitter
+
+STRIP_KINDS = [INT64, *(FLOAT.as_pointer(), INT64) * 4]
+"""ending, rows and stride, panel and stride, sums and stride, factors, depth."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A processor, and the geometry that the kernel has on it."""
+
+    geometry: str
+    triple: str
+    cpu: str
+
+    def machine(self) -> binding.TargetMachine:
+        binding.initialize_all_targets()
+        binding.initialize_all_asmprinters()
+        model = "jitdefault" if self.triple.startswith("x86") else "default"
+        return binding.Target.from_triple(self.triple).create_target_machine(
+            cpu=self.cpu, features="", opt=3, reloc="static", codemodel=model, jit=True
+        )
+
+
+X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
+TARGETS = (
+    Target("avx2", X86, "x86-64-v3"),
+    Target("avx2", X86, "znver3"),
+    Target("avx512", X86, "x86-64-v4"),
+    Target("avx512", X86, "znver4"),
+    Target("neon", ARM, "neoverse-n1"),
+    Target("neon", ARM, "apple-m1"),
+)
+
+
+def strip_assembly(target: Target, rows: int) -> str:
+    """Return the micro-kernel for a strip of `rows` rows as assembly, optimised the way Numba does it."""
+    machine = target.machine()
+    module = ir.Module("strip")
+    module.triple, module.data_layout = target.triple, str(machine.target_data)
+    function_of(module, strip_emitter(GEOMETRIES[target.geometry], rows), STRIP_KINDS).linkage = "external"
+    parsed = binding.parse_assembly(str(module))
+    parsed.verify()
+    for level in (0, 3):
+        options = binding.create_pipeline_tuning_options(level)
+        options.loop_vectorization = options.slp_vectorization = level > 0
+        builder = binding.create_pass_builder(machine, options)
+        passes = builder.getModulePassManager()
+        if level == 0:
+            passes.add_loop_rotate_pass()
+            passes.add_instruction_combine_pass()
+            passes.add_jump_threading_pass()
+        passes.run(parsed, builder)
+    return machine.emit_assembly(parsed)
+
+
+@cache
+@global_compiler_lock
+def compiled(emit: Callable[..., None], kinds: tuple[ir.Type, ...]) -> Callable[..., None]:
+    """Return what `emit` writes, compiled by Numba's own steps for this processor.
+
+    Arrays are passed as the addresses of their first elements, integers and floats as they are.
+    """
+    library = cpu_target.target_context.codegen().create_library(f"test_{emit.__name__}")
+    module = library.create_ir_module(f"test_{emit.__name__}")
+    function = function_of(module, emit, list(kinds))
+    function.linkage = "external"
+    library.add_ir_module(module)
+    library.finalize()
+    native = {INT64: ctypes.c_int64, FLOAT: ctypes.c_float}
+    pointer = library.get_pointer_to_function(function.name)
+    call = ctypes.CFUNCTYPE(None, *(native.get(kind, ctypes.c_void_p) for kind in kinds))(pointer)
+
+    def run(*given: Any) -> None:
+        assert library is not None  # the code lives as long as its library
+        call(*(each.ctypes.data if isinstance(each, np.ndarray) else each for each in given))
+
+    return run
+
+
+def native(symbol: str) -> Callable[..., None]:
+    """Return the vector function that compiled code knows by this symbol."""
+    emit, arguments = EMITTED[symbol]
+    context = cpu_target.target_context
+    return compiled(emit, tuple(context.get_value_type(argument) for argument in arguments))
+
+
+def strip(rows: int) -> Callable[..., None]:
+    """Return the micro-kernel for a strip of `rows` rows on this processor."""
+    return compiled(_strip_emitter(rows), tuple(STRIP_KINDS))
+
+
+@cache
+def _strip_emitter(rows: int) -> Callable[..., None]:
+    return strip_emitter(GEOMETRY, rows)
+
+
+def elementwise(
+    function: Callable[[Lanes, ir.Value], ir.Value], numbers: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """Return what an emitted function of one vector makes of `numbers`, as many as fit in whole panels."""
+    assert numbers.size % PANEL == 0
+    result = np.full_like(numbers, np.nan)
+    compiled(_over_an_array(function), (INT64, FLOAT.as_pointer(), FLOAT.as_pointer()))(
+        numbers.size, np.ascontiguousarray(numbers), result
+    )
+    return result
+
+
+@cache
+def _over_an_array(function: Callable[[Lanes, ir.Value], ir.Value]) -> Callable[..., None]:
+    def emit(builder: ir.IRBuilder, count: ir.Value, source: ir.Value, target: ir.Value) -> None:
+        lanes = Lanes(builder, GEOMETRY.lanes)
+        with counting(builder, integer(0), count, lanes.lanes) as place:
+            lanes.store(function(lanes, lanes.load(source, place)), target, place)
+
+    emit.__name__ = f"all_{function.__name__}"
+    return emit

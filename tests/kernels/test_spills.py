@@ -1,0 +1,108 @@
+"""No sum of the micro-kernel passes by memory while it grows, on any processor it is made for.
+
+LLVM makes assembly for other processors than this one, those of other architectures among them. Where its build
+lacks one, these tests fail and say so.
+"""
+
+import pytest
+
+from headwise.kernels.compiled import source_hash
+from headwise.kernels.entry import compile_vector_code
+from headwise.kernels.geometry import GEOMETRIES, PANEL
+from headwise.kernels.host import GEOMETRY
+
+from .emitted import TARGETS, Target, strip_assembly
+from .inner_loops import calls_in, function_in, loops_of
+
+TOO_MANY_ROWS = {"avx2": 7, "avx512": 31, "neon": 7}
+"""One row more than the 16, 32 and 32 registers hold."""
+
+SPILLED_BY_LLVM_22 = {("neoverse-n1", 6)}
+EVERY_STRIP = [
+    pytest.param(
+        target,
+        rows,
+        marks=[pytest.mark.xfail(strict=True, reason="LLVM 22 spills one sum here")]
+        if (target.cpu, rows) in SPILLED_BY_LLVM_22
+        else [],
+        id=f"{target.cpu}-{rows}",
+    )
+    for target in TARGETS
+    for rows in GEOMETRIES[target.geometry].strips
+]
+
+
+def assert_sums_stay_in_registers(assembly: str, rows: int, lanes: int) -> None:
+    """Each loop makes whole steps of the depth, the first two or more at a time, and none spills a vector."""
+    loops, step = loops_of(assembly), rows * PANEL // lanes
+    assert len(loops) >= 2, "the loop over pairs of steps, and the one over what is left"
+    assert loops[0].fused >= 2 * step
+    assert [loop.fused % step for loop in loops] == [0] * len(loops)
+    assert [loop.spills for loop in loops] == [()] * len(loops)
+    assert calls_in(assembly) == []
+
+
+@pytest.mark.parametrize(("target", "rows"), EVERY_STRIP)
+def test_sums_stay_in_registers(target: Target, rows: int) -> None:
+    assert_sums_stay_in_registers(strip_assembly(target, rows), rows, GEOMETRIES[target.geometry].lanes)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.cpu)
+def test_a_strip_that_is_too_large_is_caught(target: Target) -> None:
+    assembly = strip_assembly(target, TOO_MANY_ROWS[target.geometry])
+    assert any(loop.spills for loop in loops_of(assembly))
+
+
+def test_every_geometry_is_looked_at() -> None:
+    assert {target.geometry for target in TARGETS} == set(GEOMETRIES)
+
+
+def test_what_this_machine_runs_keeps_its_sums_in_registers() -> None:
+    (assembly,) = compile_vector_code(source_hash(), on_disk=False).inspect_asm().values()
+    for rows in GEOMETRY.strips:
+        strip = function_in(assembly, f"headwise_emitted_strip_of_{rows}")
+        assert_sums_stay_in_registers(strip, rows, GEOMETRY.lanes)
+
+
+X86_LOOP = """
+{prologue}
+.LBB0_1:
+\tvmovups\t(%rsi), %ymm1
+{line}
+\tvfmadd231ps\t%ymm1, %ymm2, %ymm0
+\taddq\t$2, %rax
+\tcmpq\t%rcx, %rax
+\tjl\t.LBB0_1
+\tvmovups\t%ymm0, -64(%rsp)
+\tretq
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "prologue", "count"),
+    [
+        ("\tvmovups\t%ymm2, -32(%rsp)", "", 1),
+        ("\tvfmadd231ps\t64(%rsp), %ymm2, %ymm3", "", 1),
+        ("\tvmovaps\t%xmm2, -32(%rbp)", "\tmovq\t%rsp, %rbp", 1),
+        ("\tvmovaps\t(%rbp), %ymm2", "", 0),  # a register like any other where no frame is kept
+        ("\tmovq\t-8(%rsp), %rdx", "", 0),  # an address, not a sum
+        ("\tvmovups\t(%rdx), %ymm2", "", 0),
+    ],
+)
+def test_what_counts_as_a_spill(line: str, prologue: str, count: int) -> None:
+    (loop,) = loops_of(X86_LOOP.format(line=line, prologue=prologue))
+    assert len(loop.spills) == count
+    assert loop.fused == 1 + ("vfmadd" in line)
+
+
+def test_a_jump_back_that_does_not_return_is_no_loop() -> None:
+    assembly = """
+\tje\t.LBB0_2
+.LBB0_1:
+\tvmovups\t-64(%rsp), %ymm0
+\tretq
+.LBB0_2:
+\tvfmadd231ps\t%ymm1, %ymm2, %ymm0
+\tjmp\t.LBB0_1
+"""
+    assert loops_of(assembly) == []
