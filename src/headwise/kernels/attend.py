@@ -14,11 +14,12 @@ from headwise.kernels import host
 from headwise.kernels.compiled import entry_for
 from headwise.kernels.desks import DESK_FLOATS, desk_integers
 from headwise.kernels.entry import HAS_BIAS, HAS_GATES, HAS_LOGSUMEXP, HAS_MASK, HAS_SINKS
-from headwise.kernels.geometry import BLOCK_ROWS, PANEL, TILE
+from headwise.kernels.geometry import BLOCK_ROWS, TILE
+from headwise.kernels.packed import head_floats
 from headwise.kernels.packing import BFLOAT16, FLOAT16, FLOAT32
 from headwise.kernels.pool import POOL
 from headwise.kernels.schedule import PER_HEAD
-from headwise.kernels.streamed import CHUNK_TILES
+from headwise.kernels.streamed import CHUNK_TILES, share_floats
 
 Element = Literal["float32", "bfloat16", "float16"]
 _KINDS: dict[str, int] = {"float32": FLOAT32, "bfloat16": BFLOAT16, "float16": FLOAT16}
@@ -87,14 +88,13 @@ def attend(
     if 0 in (heads, seq_len):
         return
     rows, tiles = group_size * seq_len, -(-kv_len // TILE)
-    width = -(-value_head_dim // PANEL) * PANEL
-    if rows <= BLOCK_ROWS:  # `streamed`: what each tile's share takes
+    if rows <= BLOCK_ROWS:  # `streamed`
         entries, ring = heads * max(1, -(-tiles // CHUNK_TILES)), 1
-        buffer_floats = heads * tiles * rows * (width + 2)
+        buffer_floats = heads * tiles * share_floats(rows, value_head_dim)
     else:  # `packed`
         entries = heads * (tiles + -(-rows // BLOCK_ROWS))
         ring = min(heads, num_threads)
-        buffer_floats = ring * (tiles * TILE * (head_dim + width) + tiles)
+        buffer_floats = ring * head_floats(kv_len, head_dim, value_head_dim)
     cost = 2.0 * heads * kv_len * (head_dim + value_head_dim) * max(rows, 8)
     threads = max(1, min(num_threads, entries)) if cost > _HELP_AFTER else 1
     integers = desk_integers(group_size)

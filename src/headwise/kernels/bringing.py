@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwise.kernels.emission import inner
+from headwise.kernels.emission import inner, leaf
 from headwise.kernels.geometry import PANEL
 from headwise.kernels.host import GEOMETRY
 from headwise.kernels.memory import moved
@@ -12,7 +12,7 @@ from headwise.kernels.rows import padded_width
 _LANES = GEOMETRY.lanes
 
 
-@inner
+@leaf
 def line_of(tensor, strides, batch, head, place):
     """Return the first byte of one row of a tensor."""
     return moved(tensor, batch * strides[0] + head * strides[1] + place * strides[2])

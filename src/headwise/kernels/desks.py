@@ -21,7 +21,7 @@ DESK_FLOATS = (
 
 def desk_integers(group_size: int) -> int:
     """Return how many 64-bit integers one desk needs beside, the list of query heads among them."""
-    return 6 * BLOCK_ROWS + group_size + _LINE
+    return 7 * BLOCK_ROWS + group_size + _LINE
 
 
 @inner
@@ -36,9 +36,10 @@ def desk_of(floats, integers):
     number = moved(shifts, BLOCK_ROWS)
     positions, heads, starts = integers, moved(integers, BLOCK_ROWS), moved(integers, 2 * BLOCK_ROWS)
     stops, strip_starts = moved(integers, 3 * BLOCK_ROWS), moved(integers, 4 * BLOCK_ROWS)
-    strip_stops, group = moved(integers, 5 * BLOCK_ROWS), moved(integers, 6 * BLOCK_ROWS)
+    strip_stops, strip_partial = moved(integers, 5 * BLOCK_ROWS), moved(integers, 6 * BLOCK_ROWS)
+    group = moved(integers, 7 * BLOCK_ROWS)
     desk = Desk(
         floats, weights, outputs, ledger, shifts, panel, lines, number,
-        positions, heads, starts, stops, strip_starts, strip_stops,
+        positions, heads, starts, stops, strip_starts, strip_stops, strip_partial,
     )  # fmt: skip
     return desk, group

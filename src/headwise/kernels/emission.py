@@ -25,8 +25,12 @@ FloatPointer = types.CPointer(types.float32)
 BytePointer = types.CPointer(types.uint8)
 
 
-inner = njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
-"""Marks what compiled code calls and Python never does."""
+_COMMON = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+inner = njit(**_COMMON)
+"""Marks what compiled code calls and Python never does: no way in from Python is made for it."""
+
+leaf = njit(forceinline=True, **_COMMON)
+"""The same for what is small and called often: a call hands over a whole problem, some seventy values."""
 
 _ALIGNMENT = {"float": 4, "half": 2, "i16": 2}
 

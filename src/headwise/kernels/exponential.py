@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from llvmlite import ir
+from numba.core import cgutils
 
 from headwise.kernels.emission import INT32, Lanes, vector
 
@@ -19,19 +20,46 @@ _LOWEST = -126.0  # below it 2^x is no normal number and taken as 0: it is lost 
 
 def exp2(lanes: Lanes, power: ir.Value) -> ir.Value:
     """Return 2^power for powers up to 127; 0 below -126, also for -inf; NaN for NaN."""
+    return _exp2_by_scaling(lanes, power) if lanes.lanes == 16 else _exp2_by_bits(lanes, power)
+
+
+def _exp2_by_scaling(lanes: Lanes, power: ir.Value) -> ir.Value:
+    """Round and scale by the instructions that AVX-512 has for it, 0 where the mask leaves a lane out."""
+    builder = lanes.builder
+    whole = _called(lanes, "llvm.roundeven.v16f32", power)
+    found = _two_to_the_fraction(lanes, builder.fsub(power, whole))
+    name, bits = "llvm.x86.avx512.mask.scalef.ps.512", ir.IntType(16)
+    kind = ir.FunctionType(lanes.type, [lanes.type, lanes.type, lanes.type, bits, INT32])
+    scale = cgutils.get_or_insert_function(builder.module, kind, name)
+    high_enough = builder.fcmp_unordered(">=", power, lanes.constant(_LOWEST))
+    current_rounding = ir.Constant(INT32, 4)
+    kept = builder.bitcast(high_enough, bits)
+    return builder.call(scale, [found, whole, lanes.constant(0.0), kept, current_rounding])
+
+
+def _called(lanes: Lanes, name: str, value: ir.Value) -> ir.Value:
+    kind = ir.FunctionType(lanes.type, [lanes.type])
+    return lanes.builder.call(cgutils.get_or_insert_function(lanes.builder.module, kind, name), [value])
+
+
+def _exp2_by_bits(lanes: Lanes, power: ir.Value) -> ir.Value:
     builder = lanes.builder
     shifted = builder.fadd(power, lanes.constant(_ROUNDER))
     fraction = builder.fsub(power, builder.fsub(shifted, lanes.constant(_ROUNDER)))
-    found = lanes.constant(_POWERS[-1])
-    for coefficient in (*_POWERS[-2::-1], 1.0):
-        found = lanes.fma(found, fraction, lanes.constant(coefficient))
     bits = builder.bitcast(shifted, vector(lanes.lanes, INT32))
     exponent = builder.shl(bits, _whole(lanes, 23))
     scale = builder.bitcast(builder.add(exponent, _whole(lanes, 127 << 23)), lanes.type)
     # A product, not a sum of exponents: NaN has to stay NaN.
-    product = builder.fmul(found, scale)
+    product = builder.fmul(_two_to_the_fraction(lanes, fraction), scale)
     too_low = builder.fcmp_ordered("<", power, lanes.constant(_LOWEST))
     return builder.select(too_low, lanes.constant(0.0), product)
+
+
+def _two_to_the_fraction(lanes: Lanes, fraction: ir.Value) -> ir.Value:
+    found = lanes.constant(_POWERS[-1])
+    for coefficient in (*_POWERS[-2::-1], 1.0):
+        found = lanes.fma(found, fraction, lanes.constant(coefficient))
+    return found
 
 
 def _whole(lanes: Lanes, number: int) -> ir.Constant:

@@ -39,7 +39,7 @@ class Geometry:
 # A strip of n rows takes (n + 1) x PANEL / lanes registers and one for the row's number: 14 of 32, 15 of 16
 # and 29 of 32. A register more, and sums would be spilled.
 GEOMETRIES = {
-    "avx512": Geometry(lanes=16, strips=(1, 2, 3, 4, 6, 8, 12)),
+    "avx512": Geometry(lanes=16, strips=(1, 2, 3, 4, 6, 8, 12, 24)),
     "avx2": Geometry(lanes=8, strips=(1, 2, 3, 4, 6)),
     "neon": Geometry(lanes=4, strips=(1, 2, 3, 4, 6)),
 }

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from headwise.kernels.emission import inner
+from headwise.kernels.emission import inner, leaf
 from headwise.kernels.bringing import bring_keys, bring_values
 from headwise.kernels.careful import sum_carefully
 from headwise.kernels.geometry import BLOCK_ROWS, PANEL, TILE
@@ -15,23 +15,32 @@ from headwise.kernels.memory import fused, moved
 from headwise.kernels.packing import times_zero
 from headwise.kernels.products import FRESH, MERGED, multiply
 from headwise.kernels.rows import bring_rows, padded_width, working_heads, write_rows, write_skipped_heads
-from headwise.kernels.tiles import STRIP, find_strips, rows_in, strip_count, weigh_strips
+from headwise.kernels.softmax import weigh_tile
+from headwise.kernels.tiles import STRIP, find_strips, strip_count, weigh_strips
 
 
-@inner
-def head_floats(problem):
+_SPARE_KEYS = 4
+"""Left free behind each panel of the value: panels a power of two apart would share one set of the cache."""
+
+
+def head_floats(kv_len: int, head_dim: int, value_head_dim: int) -> int:
     """Return how many numbers one packed KV head takes: keys, values, and one flag a tile."""
-    tiles = (problem.kv_len + TILE - 1) // TILE
-    return tiles * TILE * (problem.head_dim + padded_width(problem.value_head_dim)) + tiles
+    tiles = -(-kv_len // TILE)
+    width = -(-value_head_dim // PANEL) * PANEL
+    return tiles * TILE * head_dim + (tiles * TILE + _SPARE_KEYS) * width + tiles
 
 
-@inner
+packed_head_floats = inner(head_floats)
+
+
+@leaf
 def parts_of(problem, packed):
     """Return where keys, values and flags of a packed KV head begin, and the keys of a panel of the value."""
     keys = (problem.kv_len + TILE - 1) // TILE * TILE
+    length = keys + _SPARE_KEYS
     values = moved(packed, keys * problem.head_dim)
-    flags = moved(values, keys * padded_width(problem.value_head_dim))
-    return packed, values, flags, keys
+    flags = moved(values, length * padded_width(problem.value_head_dim))
+    return packed, values, flags, length
 
 
 @inner
@@ -60,12 +69,43 @@ def attend_block(problem, desk, batch, kv_head, heads, first, packed):
         return
     bring_rows(problem, desk, batch, heads, num_heads, first, count)
     low, high = problem.kv_len, 0
+    latest, earliest = np.int64(0), problem.kv_len
     for row in range(count):
+        latest, earliest = max(latest, desk.starts[row]), min(earliest, desk.stops[row])
         if desk.starts[row] < desk.stops[row]:
             low, high = min(low, desk.starts[row]), max(high, desk.stops[row])
+    plain = not problem.has_mask and not problem.has_bias and problem.softcap == 0.0
     for tile in range(low // TILE * TILE, high, TILE):
-        _attend_tile(problem, desk, batch, kv_head, count, tile, packed)
+        if plain and latest <= tile and tile + TILE <= earliest:
+            _attend_whole_tile(problem, desk, batch, kv_head, count, tile, packed)
+        else:
+            _attend_tile(problem, desk, batch, kv_head, count, tile, packed)
     write_rows(problem, desk, batch, count)
+
+
+@inner
+def _attend_whole_tile(problem, desk, batch, kv_head, count, tile, packed):
+    """Attend to a tile that every row sees whole: what most tiles are, without a question asked."""
+    keys, values, flags, length = parts_of(problem, packed)
+    width = padded_width(problem.value_head_dim)
+    keys = moved(keys, tile * problem.head_dim)
+    for panel in range(0, TILE, PANEL):
+        multiply(
+            count, FRESH, desk.queries, problem.head_dim, moved(keys, panel * problem.head_dim), PANEL,
+            moved(desk.weights, panel), TILE, desk.number, problem.head_dim,
+        )  # fmt: skip
+    weigh_tile(count, desk.weights, TILE, 0, TILE, desk.ledger)
+    join_tile(desk.ledger, count)
+    if flags[tile // TILE] != 0.0:
+        for strip in range(strip_count(count)):
+            desk.strip_starts[strip], desk.strip_stops[strip] = 0, TILE
+        _add_carefully(problem, desk, batch, kv_head, count, tile)
+        return
+    for panel in range(width // PANEL):
+        multiply(
+            count, MERGED, desk.weights, TILE, moved(values, (panel * length + tile) * PANEL), PANEL,
+            moved(desk.outputs, panel * PANEL), width, moved(desk.ledger, OLD_FACTOR), TILE,
+        )  # fmt: skip
 
 
 @inner
@@ -78,29 +118,38 @@ def _attend_tile(problem, desk, batch, kv_head, count, tile, packed):
     strips = strip_count(count)
     for panel in range(start, stop, PANEL):
         panel_keys = moved(keys, (tile + panel) * problem.head_dim)
-        for strip in range(strips):
-            if desk.strip_starts[strip] <= panel < desk.strip_stops[strip]:
-                first = strip * STRIP
+        strip = 0
+        while strip < strips:
+            first = strip
+            while strip < strips and desk.strip_starts[strip] <= panel < desk.strip_stops[strip]:
+                strip += 1
+            if first < strip:
+                row = first * STRIP
                 multiply(
-                    rows_in(strip, count), FRESH, moved(desk.queries, first * problem.head_dim), problem.head_dim,
-                    panel_keys, PANEL, moved(desk.weights, first * TILE + panel), TILE, desk.number,
-                    problem.head_dim,
+                    min(strip * STRIP, count) - row, FRESH, moved(desk.queries, row * problem.head_dim), problem.head_dim,
+                    panel_keys, PANEL, moved(desk.weights, row * TILE + panel), TILE, desk.number, problem.head_dim,
                 )  # fmt: skip
+            else:
+                strip += 1
     weigh_strips(problem, desk, batch, count, tile)
     join_tile(desk.ledger, count)
     if flags[tile // TILE] != 0.0:
         _add_carefully(problem, desk, batch, kv_head, count, tile)
         return
     for panel in range(width // PANEL):
-        for strip in range(strips):
+        strip = 0
+        while strip < strips:
+            first = strip
             begin, end = desk.strip_starts[strip], desk.strip_stops[strip]
+            while strip < strips and desk.strip_starts[strip] == begin and desk.strip_stops[strip] == end:
+                strip += 1
             if begin < end:
-                first = strip * STRIP
+                row = first * STRIP
                 multiply(
-                    rows_in(strip, count), MERGED, moved(desk.weights, first * TILE + begin), TILE,
+                    min(strip * STRIP, count) - row, MERGED, moved(desk.weights, row * TILE + begin), TILE,
                     moved(values, (panel * length + tile + begin) * PANEL), PANEL,
-                    moved(desk.outputs, first * width + panel * PANEL), width,
-                    moved(desk.ledger, OLD_FACTOR + first), min(end, problem.kv_len - tile) - begin,
+                    moved(desk.outputs, row * width + panel * PANEL), width,
+                    moved(desk.ledger, OLD_FACTOR + row), min(end, problem.kv_len - tile) - begin,
                 )  # fmt: skip
 
 

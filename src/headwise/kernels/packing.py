@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from headwise.kernels.emission import INT32, BytePointer, FloatPointer, Lanes, counting, inner, integer, native, vector
+from headwise.kernels.emission import INT32, BytePointer, FloatPointer, Lanes, counting, integer, leaf, native, vector
 from headwise.kernels.geometry import PANEL
 from headwise.kernels.host import GEOMETRY
 
@@ -21,7 +21,7 @@ FLOAT32, BFLOAT16, FLOAT16 = range(3)
 ELEMENTS: dict[int, ir.Type] = {FLOAT32: ir.FloatType(), BFLOAT16: ir.IntType(16), FLOAT16: ir.HalfType()}
 
 
-@inner
+@leaf
 def element_bytes(kind):
     """Return the size of an element."""
     return 4 if kind == FLOAT32 else 2
@@ -161,20 +161,52 @@ def widen_number(builder: ir.IRBuilder, kind: ir.Value, source: ir.Value, target
     for_each_kind(builder, kind, source, write)
 
 
-@native(types.int64, FloatPointer, types.int64, BytePointer)
-def narrow_row(
-    builder: ir.IRBuilder, kind: ir.Value, numbers: ir.Value, count: ir.Value, target: ir.Value
+@native(types.int64, BytePointer, types.int64, types.float32, FloatPointer)
+def scale_row(
+    builder: ir.IRBuilder,
+    kind: ir.Value,
+    row: ir.Value,
+    count: ir.Value,
+    scale: ir.Value,
+    target: ir.Value,
 ) -> None:
-    """Write a row of the output, each number rounded once to the element type, halves to even."""
+    """Write a row of the query as float32, times `scale`."""
 
     def write(number: int, first: ir.Value) -> None:
-        wide = Lanes(builder, GEOMETRY.lanes)
-        whole = builder.and_(count, integer(-wide.lanes))
-        for lanes, start, stop in ((wide, integer(0), whole), (Lanes(builder, 1), whole, count)):
+        for lanes, start, stop in _whole_and_rest(builder, count):
             with counting(builder, start, stop, lanes.lanes) as column:
-                lanes.store(narrowed(lanes, number, lanes.load(numbers, column)), first, column)
+                found = widened(lanes, number, first, column)
+                lanes.store(builder.fmul(found, lanes.splat(scale)), target, column)
+
+    for_each_kind(builder, kind, row, write)
+
+
+@native(types.int64, FloatPointer, types.int64, types.float32, types.float32, BytePointer)
+def finish_row(
+    builder: ir.IRBuilder,
+    kind: ir.Value,
+    numbers: ir.Value,
+    count: ir.Value,
+    total: ir.Value,
+    gate: ir.Value,
+    target: ir.Value,
+) -> None:
+    """Write a row of the output, `number / total * gate`, rounded once to the element type, halves to even."""
+
+    def write(number: int, first: ir.Value) -> None:
+        for lanes, start, stop in _whole_and_rest(builder, count):
+            with counting(builder, start, stop, lanes.lanes) as column:
+                share = builder.fdiv(lanes.load(numbers, column), lanes.splat(total))
+                lanes.store(narrowed(lanes, number, builder.fmul(share, lanes.splat(gate))), first, column)
 
     for_each_kind(builder, kind, target, write)
+
+
+def _whole_and_rest(builder: ir.IRBuilder, count: ir.Value) -> list[tuple[Lanes, ir.Value, ir.Value]]:
+    """Return how to go over a row: in whole vectors and then one by one."""
+    wide = Lanes(builder, GEOMETRY.lanes)
+    whole = builder.and_(count, integer(-wide.lanes))
+    return [(wide, integer(0), whole), (Lanes(builder, 1), whole, count)]
 
 
 def narrowed(lanes: Lanes, kind: int, numbers: ir.Value) -> ir.Value:

@@ -59,7 +59,8 @@ class Desk(NamedTuple):
     - panel `[head_dim, PANEL]` and lines `[PANEL, width]`: keys and values on their way
     - number: one float32
     - positions, heads, starts, stops `[rows]`: the row's query, query head and visible keys
-    - strip_starts, strip_stops: the keys of the tile that any row of a strip sees, whole panels
+    - strip_starts, strip_stops: the keys of the tile that any row of a strip sees, whole panels; strip_partial:
+      whether some row does not see all of them
     """
 
     queries: Any
@@ -76,3 +77,4 @@ class Desk(NamedTuple):
     stops: Any
     strip_starts: Any
     strip_stops: Any
+    strip_partial: Any

@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 
 from headwise.kernels.emission import FLOAT, INT64, FloatPointer, Lanes, function_of, integer, native
-from headwise.kernels.geometry import PANEL, Geometry
+from headwise.kernels.geometry import BLOCK_ROWS, PANEL, Geometry
 from headwise.kernels.host import GEOMETRY
 from headwise.kernels.ledger import LEDGER_ROWS
 
@@ -125,10 +125,10 @@ def _chained(
 
 @native(types.int64, *_ARGUMENTS)
 def multiply(builder: ir.IRBuilder, count: ir.Value, *operands: ir.Value) -> None:
-    """Multiply up to `strip_rows` rows with a panel."""
+    """Multiply up to `BLOCK_ROWS` rows with a panel."""
     done = builder.append_basic_block("done")
     branches = builder.switch(count, done)
-    for rows in range(1, GEOMETRY.strip_rows + 1):
+    for rows in range(1, BLOCK_ROWS + 1):
         block = builder.append_basic_block(f"rows_{rows}")
         branches.add_case(integer(rows), block)
         builder.position_at_end(block)

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from headwise.kernels.emission import inner
+from headwise.kernels.emission import inner, leaf
 from headwise.kernels.exponential import LOG2_E
 from headwise.kernels.geometry import PANEL
 from headwise.kernels.ledger import (
@@ -23,20 +23,20 @@ from headwise.kernels.ledger import (
     join_tile,
 )
 from headwise.kernels.memory import moved
-from headwise.kernels.packing import element_bytes, narrow_row, widen_number, widen_row
+from headwise.kernels.packing import element_bytes, finish_row, scale_row
 
 _LN_2 = np.float32(math.log(2.0))
 _LOG2_E = np.float32(LOG2_E)
 _NOTHING = np.float32(-np.inf)
 
 
-@inner
+@leaf
 def padded_width(value_head_dim):
     """Return value_head_dim rounded up to whole panels."""
     return (value_head_dim + PANEL - 1) // PANEL * PANEL
 
 
-@inner
+@leaf
 def gate_of(problem, batch, head):
     """Return what the output of a head is multiplied by."""
     return problem.gates[batch * problem.gate_stride + head] if problem.has_gates else np.float32(1.0)
@@ -79,15 +79,15 @@ def _bring_query(problem, desk, batch, row):
         problem.query, batch * strides[0] + desk.heads[row] * strides[1] + desk.positions[row] * strides[2]
     )
     queries = moved(desk.queries, row * problem.head_dim)
-    whole = problem.head_dim // PANEL * PANEL if strides[3] == element_bytes(problem.kind) else 0
-    widen_row(problem.kind, line, whole, PANEL, queries)
-    for depth in range(whole, problem.head_dim):
-        widen_number(problem.kind, moved(line, depth * strides[3]), moved(queries, depth))
-    for depth in range(problem.head_dim):
-        queries[depth] *= problem.scale
+    if strides[3] == element_bytes(problem.kind):
+        scale_row(problem.kind, line, problem.head_dim, problem.scale, queries)
+    else:
+        for depth in range(problem.head_dim):
+            place = moved(line, depth * strides[3])
+            scale_row(problem.kind, place, np.int64(1), problem.scale, moved(queries, depth))
 
 
-@inner
+@leaf
 def mask_line(problem, desk, batch, row):
     """Return the mask of a row's keys; they lie `mask_strides[3]` apart."""
     strides = problem.mask_strides
@@ -96,7 +96,7 @@ def mask_line(problem, desk, batch, row):
     )
 
 
-@inner
+@leaf
 def bias_line(problem, desk, batch, row):
     """Return the bias of a row's keys; they lie `bias_strides[3]` apart."""
     strides = problem.bias_strides
@@ -131,17 +131,13 @@ def write_rows(problem, desk, batch, count):
     for row in range(count):
         position, head = desk.positions[row], desk.heads[row]
         total = desk.ledger[SUM + row]
-        gate = gate_of(problem, batch, head)
-        outputs = moved(desk.outputs, row * width)
-        for column in range(problem.value_head_dim):
-            if total == 0.0:
-                outputs[column] = 0.0
-            elif problem.has_gates:
-                outputs[column] = outputs[column] / total * gate
-            else:
-                outputs[column] = outputs[column] / total
-        place = batch * strides[0] + head * strides[1] + position * strides[2]
-        narrow_row(problem.kind, outputs, problem.value_head_dim, moved(problem.output, place))
+        line = moved(problem.output, batch * strides[0] + head * strides[1] + position * strides[2])
+        # A row that saw nothing is 0 already; 1 keeps it from being 0 / 0.
+        divisor = np.float32(1.0) if total == 0.0 else total
+        finish_row(
+            problem.kind, moved(desk.outputs, row * width), problem.value_head_dim, divisor,
+            gate_of(problem, batch, head), line,
+        )  # fmt: skip
         if problem.has_logsumexp:
             place = (batch * problem.num_heads + head) * problem.seq_len + position
             if total == 0.0:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from headwise.kernels.emission import inner
 from headwise.kernels.geometry import BLOCK_ROWS, TILE
 from headwise.kernels.memory import fetch_add, load_shared, moved, yield_thread
-from headwise.kernels.packed import attend_block, head_floats, pack_tile
+from headwise.kernels.packed import attend_block, pack_tile, packed_head_floats
 from headwise.kernels.rows import write_skipped_heads
-from headwise.kernels.streamed import CHUNK_TILES, attend_chunk, join_shares, share_floats
+from headwise.kernels.streamed import CHUNK_TILES, attend_chunk, join_shares, share_size
 
 NEXT, FINISHED, NEXT_DESK, PER_HEAD = range(4)
 _SPINS = 64
@@ -54,8 +54,8 @@ def entry_count(problem):
 def buffer_floats(problem):
     """Return how many numbers must be kept for one KV head in flight."""
     if is_streamed(problem):
-        return tile_count(problem) * share_floats(problem, group_rows(problem))
-    return head_floats(problem)
+        return tile_count(problem) * share_size(group_rows(problem), problem.value_head_dim)
+    return packed_head_floats(problem.kv_len, problem.head_dim, problem.value_head_dim)
 
 
 @inner
@@ -95,7 +95,7 @@ def _pack_or_attend(problem, desk, heads, counters, buffers, ring, head, number)
     all_heads, tiles, blocks = problem.batch * problem.num_kv_heads, tile_count(problem), _blocks(problem)
     packed_tiles, done_blocks = moved(counters, PER_HEAD), moved(counters, PER_HEAD + all_heads)
     batch, kv_head = divmod(head, problem.num_kv_heads)
-    packed = moved(buffers, head % ring * head_floats(problem))
+    packed = moved(buffers, head % ring * buffer_floats(problem))
     if number < tiles:
         if head >= ring:
             wait_for(moved(done_blocks, head - ring), blocks)

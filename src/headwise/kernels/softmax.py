@@ -14,6 +14,9 @@ from headwise.kernels.geometry import PANEL
 from headwise.kernels.host import GEOMETRY
 from headwise.kernels.ledger import TILE_MAXIMUM, TILE_SUM, finite_shift
 
+_TOGETHER = 2
+"""Rows weighed side by side; measured: 0.76 cycles a score for one, 0.68 for two, 0.72 for four."""
+
 
 @native(types.int64, FloatPointer, types.int64, types.int64, types.int64, FloatPointer)
 def weigh_tile(
@@ -31,28 +34,37 @@ def weigh_tile(
     the width of the registers.
     """
     lanes = Lanes(builder, GEOMETRY.lanes)
+    together = builder.mul(builder.udiv(count, integer(_TOGETHER)), integer(_TOGETHER))
+    for first, last, rows in ((integer(0), together, _TOGETHER), (together, count, 1)):
+        with counting(builder, first, last, rows) as row:
+            places = [builder.add(row, integer(ahead)) for ahead in range(rows)]
+            lines = [lanes.at(scores, builder.mul(place, stride)) for place in places]
+            _weigh_rows(lanes, lines, start, stop, [lanes.at(ledger, place) for place in places])
+
+
+def _weigh_rows(
+    lanes: Lanes, lines: list[ir.Value], start: ir.Value, stop: ir.Value, entries: list[ir.Value]
+) -> None:
+    """Weigh some rows side by side: each is a chain of its own, so the processor can overlap them."""
+    builder = lanes.builder
     log2_e = lanes.constant(LOG2_E)
-    with counting(builder, integer(0), count, 1) as row:
-        line = lanes.at(scores, builder.mul(row, stride))
-        maximum = _maximum(lanes, line, start, stop)
-        maximum = builder.fmul(maximum, log2_e)
-        shift = finite_shift(lanes, maximum)
-        places = range(0, PANEL, lanes.lanes)
-        sums = [cgutils.alloca_once(builder, lanes.type) for _ in places]
-        for total in sums:
-            builder.store(lanes.constant(0.0), total)
-        with counting(builder, start, stop, PANEL) as key:
-            for place, total in zip(places, sums, strict=True):
+    maxima = [builder.fmul(found, log2_e) for found in _maxima(lanes, lines, start, stop)]
+    shifts = [finite_shift(lanes, maximum) for maximum in maxima]
+    places = range(0, PANEL, lanes.lanes)
+    sums = [[cgutils.alloca_once(builder, lanes.type) for _ in places] for _ in lines]
+    for total in (total for row in sums for total in row):
+        builder.store(lanes.constant(0.0), total)
+    with counting(builder, start, stop, PANEL) as key:
+        for line, shift, row in zip(lines, shifts, sums, strict=True):
+            for place, total in zip(places, row, strict=True):
                 at = builder.add(key, integer(place))
-                power = lanes.fma(lanes.load(line, at), log2_e, builder.fneg(shift))
-                weight = exp2(lanes, power)
+                weight = exp2(lanes, lanes.fma(lanes.load(line, at), log2_e, builder.fneg(shift)))
                 lanes.store(weight, line, at)
                 builder.store(builder.fadd(builder.load(total), weight), total)
-        entry = lanes.at(ledger, row)
-        halves = _in_halves(lanes, [builder.load(total) for total in sums], builder.fadd)
-        builder.store(halves, lanes.at(entry, TILE_SUM))
-        first = builder.extract_element(maximum, ir.Constant(INT32, 0))
-        builder.store(first, lanes.at(entry, TILE_MAXIMUM))
+    for entry, maximum, row in zip(entries, maxima, sums, strict=True):
+        found = _in_halves(lanes, [builder.load(total) for total in row], builder.fadd)
+        builder.store(found, lanes.at(entry, TILE_SUM))
+        builder.store(builder.extract_element(maximum, ir.Constant(INT32, 0)), lanes.at(entry, TILE_MAXIMUM))
 
 
 @native(types.int64, FloatPointer, types.int64, types.int64, types.int64, types.float32)
@@ -75,18 +87,21 @@ def cap_scores(
             lanes.store(builder.fmul(cap, tanh(lanes, ratio)), line, key)
 
 
-def _maximum(lanes: Lanes, line: ir.Value, start: ir.Value, stop: ir.Value) -> ir.Value:
-    """Return the largest score of a row in every lane; -inf for no keys, NaN passed over."""
+def _maxima(lanes: Lanes, lines: list[ir.Value], start: ir.Value, stop: ir.Value) -> list[ir.Value]:
+    """Return the largest score of each row in every lane; -inf for no keys, NaN passed over."""
     builder = lanes.builder
     places = range(0, PANEL, lanes.lanes)
-    largest = [cgutils.alloca_once(builder, lanes.type) for _ in places]
-    for found in largest:
+    largest = [[cgutils.alloca_once(builder, lanes.type) for _ in places] for _ in lines]
+    for found in (found for row in largest for found in row):
         builder.store(lanes.constant(float("-inf")), found)
     with counting(builder, start, stop, PANEL) as key:
-        for place, found in zip(places, largest, strict=True):
-            score = lanes.load(line, builder.add(key, integer(place)))
-            builder.store(lanes.larger(score, builder.load(found)), found)
-    return lanes.splat(_in_halves(lanes, [builder.load(found) for found in largest], lanes.larger))
+        for line, row in zip(lines, largest, strict=True):
+            for place, found in zip(places, row, strict=True):
+                score = lanes.load(line, builder.add(key, integer(place)))
+                builder.store(lanes.larger(score, builder.load(found)), found)
+    return [
+        lanes.splat(_in_halves(lanes, [builder.load(found) for found in row], lanes.larger)) for row in largest
+    ]
 
 
 def _in_halves(

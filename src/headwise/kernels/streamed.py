@@ -21,17 +21,19 @@ from headwise.kernels.packing import element_bytes
 from headwise.kernels.products import ADDED, FRESH, multiply
 from headwise.kernels.rows import bring_rows, padded_width, working_heads, write_rows
 from headwise.kernels.streaming import score_streamed, sum_streamed
-from headwise.kernels.tiles import STRIP, find_strips, rows_in, strip_count, weigh_strips
+from headwise.kernels.tiles import STRIP, find_strips, strip_count, weigh_strips
 
 CHUNK_TILES = 4
 AHEAD_BYTES = 16 * 1024
 LANES = GEOMETRY.lanes
 
 
-@inner
-def share_floats(problem, rows):
+def share_floats(rows: int, value_head_dim: int) -> int:
     """Return how many numbers one tile's share takes: outputs, maxima and sums of the rows."""
-    return rows * (padded_width(problem.value_head_dim) + 2)
+    return rows * (-(-value_head_dim // PANEL) * PANEL + 2)
+
+
+share_size = inner(share_floats)
 
 
 @inner
@@ -43,7 +45,7 @@ def attend_chunk(problem, desk, batch, kv_head, heads, first_tile, last_tile, sh
         return
     bring_rows(problem, desk, batch, heads, num_heads, 0, count)
     for number in range(first_tile, last_tile):
-        share = moved(shares, number * share_floats(problem, count))
+        share = moved(shares, number * share_size(count, problem.value_head_dim))
         _attend_tile(problem, desk, batch, kv_head, count, number * TILE)
         _keep_share(problem, desk, count, share)
 
@@ -58,7 +60,7 @@ def join_shares(problem, desk, batch, kv_head, heads, first_tile, last_tile, sha
     width = padded_width(problem.value_head_dim)
     bring_rows(problem, desk, batch, heads, num_heads, 0, count)
     for number in range(first_tile, last_tile):
-        share = moved(shares, number * share_floats(problem, count))
+        share = moved(shares, number * share_size(count, problem.value_head_dim))
         for row in range(count):
             desk.ledger[TILE_MAXIMUM + row] = share[count * width + row]
             desk.ledger[TILE_SUM + row] = share[count * (width + 1) + row]
@@ -142,7 +144,7 @@ def _score_panel(problem, desk, batch, kv_head, count, key, panel):
     for strip in range(strip_count(count)):
         first = strip * STRIP
         multiply(
-            rows_in(strip, count), FRESH, moved(desk.queries, first * problem.head_dim), problem.head_dim,
+            min(STRIP, count - first), FRESH, moved(desk.queries, first * problem.head_dim), problem.head_dim,
             desk.panel, PANEL, moved(scores, first * TILE), TILE, desk.number, problem.head_dim,
         )  # fmt: skip
 
@@ -164,7 +166,7 @@ def _add_values(problem, desk, batch, kv_head, count, key, start, stop):
         for strip in range(strip_count(count)):
             first = strip * STRIP
             multiply(
-                rows_in(strip, count), ADDED, moved(desk.weights, first * TILE + start), TILE,
+                min(STRIP, count - first), ADDED, moved(desk.weights, first * TILE + start), TILE,
                 moved(desk.lines, panel * PANEL * PANEL), PANEL,
                 moved(desk.outputs, first * width + panel * PANEL), width, desk.number, stop - start,
             )  # fmt: skip

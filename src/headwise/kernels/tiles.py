@@ -1,75 +1,79 @@
-"""One tile of keys against a block of rows, strip by strip: what both ways through the keys share."""
+"""One tile of keys against a block of rows: what both ways through the keys share.
+
+Rows are looked at in strips: a strip's rows share the panels of which any of them sees a key, so that under a
+causal mask little is computed for nothing, and neighbouring strips that share a panel are multiplied at once.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from headwise.kernels.emission import inner
+from headwise.kernels.emission import inner, leaf
 from headwise.kernels.geometry import PANEL, TILE
-from headwise.kernels.host import GEOMETRY
 from headwise.kernels.ledger import LEDGER_ROWS, TILE_MAXIMUM, TILE_SUM
 from headwise.kernels.memory import moved
 from headwise.kernels.rows import bias_line, mask_line
 from headwise.kernels.softmax import cap_scores, weigh_tile
 
-STRIP = GEOMETRY.strip_rows
+STRIP = 4
 _HIDDEN = np.float32(-np.inf)
 
 
-@inner
+@leaf
 def strip_count(count):
     """Return how many strips hold so many rows."""
     return (count + STRIP - 1) // STRIP
 
 
 @inner
-def rows_in(strip, count):
-    """Return how many of `count` rows are in a strip."""
-    return min(STRIP, count - strip * STRIP)
-
-
-@inner
 def find_strips(problem, desk, batch, count, tile):
     """Note the panels of a tile that each strip sees; return the first and behind the last for all of them."""
-    first, last = TILE, 0
+    first, last = np.int64(TILE), np.int64(0)
     for strip in range(strip_count(count)):
-        start, stop = _seen_by(desk, strip, count, tile)
-        if problem.has_mask and start < stop:
-            start, stop = _trimmed(problem, desk, batch, strip, count, tile, start, stop)
+        row = strip * STRIP
+        rows = min(STRIP, count - row)
+        start, stop, is_partial = _seen_by(moved(desk.starts, row), moved(desk.stops, row), rows, tile)
+        if problem.has_mask:
+            is_partial = True
+            start, stop = _trimmed(problem, desk, batch, row, rows, tile, start, stop)
         desk.strip_starts[strip] = start
         desk.strip_stops[strip] = stop
+        desk.strip_partial[strip] = is_partial
         if start < stop:
             first, last = min(first, start), max(last, stop)
     return first, last
 
 
-@inner
-def _seen_by(desk, strip, count, tile):
-    start, stop = TILE, 0
-    for row in range(strip * STRIP, strip * STRIP + rows_in(strip, count)):
-        low, high = max(desk.starts[row] - tile, 0), min(desk.stops[row] - tile, TILE)
+@leaf
+def _seen_by(starts, stops, rows, tile):
+    """Return the panels of which any row sees a key, and whether any row does not see all of them."""
+    first, last = np.int64(TILE), np.int64(0)
+    latest, earliest = np.int64(0), np.int64(TILE)
+    for row in range(rows):
+        low, high = max(starts[row] - tile, 0), min(stops[row] - tile, TILE)
+        latest, earliest = max(latest, low), min(earliest, high)
         if low < high:
-            start, stop = min(start, low), max(stop, high)
-    return start // PANEL * PANEL, (stop + PANEL - 1) // PANEL * PANEL
+            first, last = min(first, low), max(last, high)
+    first, last = first // PANEL * PANEL, (last + PANEL - 1) // PANEL * PANEL
+    return first, last, latest > first or earliest < last
 
 
 @inner
-def _trimmed(problem, desk, batch, strip, count, tile, start, stop):
+def _trimmed(problem, desk, batch, row, rows, tile, start, stop):
     """Return the range without the panels at both ends of which the mask shows no key to any row."""
-    while start < stop and not _any_seen(problem, desk, batch, strip, count, tile, start):
+    while start < stop and not _any_seen(problem, desk, batch, row, rows, tile + start):
         start += PANEL
-    while start < stop and not _any_seen(problem, desk, batch, strip, count, tile, stop - PANEL):
+    while start < stop and not _any_seen(problem, desk, batch, row, rows, tile + stop - PANEL):
         stop -= PANEL
     return start, stop
 
 
 @inner
-def _any_seen(problem, desk, batch, strip, count, tile, panel):
+def _any_seen(problem, desk, batch, first, rows, panel):
     step = problem.mask_strides[3]
-    for row in range(strip * STRIP, strip * STRIP + rows_in(strip, count)):
+    for row in range(first, first + rows):
         mask = mask_line(problem, desk, batch, row)
-        stop = min(tile + panel + PANEL, desk.stops[row])
-        for key in range(max(tile + panel, desk.starts[row]), stop):
+        for key in range(max(panel, desk.starts[row]), min(panel + PANEL, desk.stops[row])):
             if mask[key * step] != 0:
                 return True
     return False
@@ -85,14 +89,20 @@ def weigh_strips(problem, desk, batch, count, tile):
         start, stop = desk.strip_starts[strip], desk.strip_stops[strip]
         if start >= stop:
             continue
-        first, rows = strip * STRIP, rows_in(strip, count)
+        first = strip * STRIP
+        rows = min(STRIP, count - first)
         scores = moved(desk.weights, first * TILE)
         if problem.softcap != 0.0:
             cap_scores(rows, scores, TILE, start, stop, problem.softcap)
-        for row in range(first, first + rows):
-            if problem.has_bias:
+        if problem.has_bias:
+            for row in range(first, first + rows):
                 _add_bias(problem, desk, batch, row, tile, start, stop)
-            _hide(problem, desk, batch, row, tile, start, stop)
+        if desk.strip_partial[strip]:
+            for row in range(first, first + rows):
+                _hide(moved(desk.weights, row * TILE), desk.starts[row] - tile, desk.stops[row] - tile, start, stop)
+        if problem.has_mask:
+            for row in range(first, first + rows):
+                _hide_masked(problem, desk, batch, row, tile, start, stop)
         weigh_tile(rows, scores, TILE, start, stop, moved(desk.ledger, first))
 
 
@@ -107,22 +117,25 @@ def _add_bias(problem, desk, batch, row, tile, start, stop):
         scores[key] = _HIDDEN if added == _HIDDEN else scores[key] + (added - shift)
 
 
-@inner
-def _hide(problem, desk, batch, row, tile, start, stop):
-    scores = moved(desk.weights, row * TILE)
-    first, last = desk.starts[row] - tile, desk.stops[row] - tile
+@leaf
+def _hide(scores, first, last, start, stop):
+    """Hide the keys of `start .. stop` that are not in `first .. last`."""
     for key in range(start, min(first, stop)):
         scores[key] = _HIDDEN
     for key in range(max(last, start), stop):
         scores[key] = _HIDDEN
-    if problem.has_mask:
-        mask, step = mask_line(problem, desk, batch, row), problem.mask_strides[3]
-        for key in range(max(first, start), min(last, stop)):
-            if mask[(tile + key) * step] == 0:
-                scores[key] = _HIDDEN
 
 
 @inner
+def _hide_masked(problem, desk, batch, row, tile, start, stop):
+    scores = moved(desk.weights, row * TILE)
+    mask, step = mask_line(problem, desk, batch, row), problem.mask_strides[3]
+    for key in range(start, min(stop, problem.kv_len - tile)):
+        if mask[(tile + key) * step] == 0:
+            scores[key] = _HIDDEN
+
+
+@leaf
 def sees(problem, desk, batch, row, key):
     """Return whether a row sees a key."""
     if key < desk.starts[row] or key >= desk.stops[row]:
