@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from headwise.kernels import attend  # noqa: F401 - so that all of EMITTED is there
 from headwise.kernels.emission import EMITTED, FLOAT, INT64, Lanes, counting, function_of, integer
-from headwise.kernels.geometry import GEOMETRIES, PANEL
+from headwise.kernels.geometry import GEOMETRIES
 from headwise.kernels.host import GEOMETRY
 from headwise.kernels.products import strip_emitter
 
@@ -115,23 +115,33 @@ def _strip_emitter(rows: int) -> Callable[..., None]:
 
 
 def elementwise(
-    function: Callable[[Lanes, ir.Value], ir.Value], numbers: NDArray[np.float32]
-) -> NDArray[np.float32]:
-    """Return what an emitted function of one vector makes of `numbers`, as many as fit in whole panels."""
-    assert numbers.size % PANEL == 0
-    result = np.full_like(numbers, np.nan)
-    compiled(_over_an_array(function), (INT64, FLOAT.as_pointer(), FLOAT.as_pointer()))(
-        numbers.size, np.ascontiguousarray(numbers), result
-    )
-    return result
+    function: Callable[[Lanes, ir.Value], ir.Value],
+    numbers: NDArray[np.float32],
+    *,
+    width: int = GEOMETRY.lanes,
+) -> NDArray[Any]:
+    """Return what an emitted function of one vector makes of `numbers`, whole vectors of `width`."""
+    assert numbers.size % width == 0
+    emit, kind = _over_an_array(function, width)
+    result = np.full(numbers.size + 1, 77, dtype={"float": np.float32}.get(str(kind), np.int16))
+    call = compiled(emit, (INT64, FLOAT.as_pointer(), kind.as_pointer()))
+    call(numbers.size, np.ascontiguousarray(numbers), result)
+    assert result[-1] == 77, "written past the end"
+    return result[:-1]
 
 
 @cache
-def _over_an_array(function: Callable[[Lanes, ir.Value], ir.Value]) -> Callable[..., None]:
+def _over_an_array(
+    function: Callable[[Lanes, ir.Value], ir.Value], width: int
+) -> tuple[Callable[..., None], ir.Type]:
+    """Return what emits the loop over an array, and the element type of its results."""
+
     def emit(builder: ir.IRBuilder, count: ir.Value, source: ir.Value, target: ir.Value) -> None:
-        lanes = Lanes(builder, GEOMETRY.lanes)
-        with counting(builder, integer(0), count, lanes.lanes) as place:
+        lanes = Lanes(builder, width)
+        with counting(builder, integer(0), count, width) as place:
             lanes.store(function(lanes, lanes.load(source, place)), target, place)
 
-    emit.__name__ = f"all_{function.__name__}"
-    return emit
+    emit.__name__ = f"all_{function.__name__}_{width}"
+    trial = ir.IRBuilder(ir.Function(ir.Module(), ir.FunctionType(FLOAT, []), "trial").append_basic_block())
+    lanes = Lanes(trial, width)
+    return emit, function(lanes, lanes.constant(0.0)).type.element

@@ -3,17 +3,30 @@
 import numpy as np
 import pytest
 import torch
+from llvmlite import ir
 from numpy.typing import NDArray
 
+from headwise.kernels.emission import Lanes
 from headwise.kernels.geometry import PANEL
 from headwise.kernels.host import GEOMETRY
-from headwise.kernels.packing import BFLOAT16, FLOAT16, FLOAT32
+from headwise.kernels.packing import BFLOAT16, FLOAT16, FLOAT32, narrowed
 
-from .emitted import native
+from .emitted import elementwise, native
 
 KINDS = {FLOAT32: torch.float32, BFLOAT16: torch.bfloat16, FLOAT16: torch.float16}
 kinds = pytest.mark.parametrize("kind", KINDS, ids=["float32", "bfloat16", "float16"])
 POISON = np.float32(-7.5)
+
+
+def to_bfloat16(lanes: Lanes, numbers: ir.Value) -> ir.Value:
+    return narrowed(lanes, BFLOAT16, numbers)
+
+
+def to_float16(lanes: Lanes, numbers: ir.Value) -> ir.Value:
+    return narrowed(lanes, FLOAT16, numbers)
+
+
+ROUNDING = {BFLOAT16: to_bfloat16, FLOAT16: to_float16}
 
 
 def numbers(kind: int, *shape: int) -> torch.Tensor:
@@ -85,27 +98,15 @@ def awkward_floats() -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kind", [BFLOAT16, FLOAT16], ids=["bfloat16", "float16"])
-@pytest.mark.parametrize("cut", [0, 1], ids=["whole vectors", "rest"])
-def test_rounding_is_that_of_torch(kind: int, cut: int) -> None:
+@pytest.mark.parametrize("width", [GEOMETRY.lanes, 1])
+def test_rounding_is_that_of_torch(kind: int, width: int) -> None:
     source = awkward_floats()
-    count = source.numel() // PANEL * PANEL - cut
-    source = source[:count]
-    target = np.full(count + 1, 77, dtype=np.int16)
-    native("headwise_narrow_row")(kind, source.numpy(), count, target)
-    assert target[count] == 77
-    wanted = source.to(KINDS[kind])
+    found = elementwise(ROUNDING[kind], source[: source.numel() // PANEL * PANEL].numpy(), width=width)
+    wanted = source[: found.size].to(KINDS[kind])
     nan = wanted.isnan().numpy()
     assert nan.sum() > 1000
-    assert torch.from_numpy(target[:count]).view(KINDS[kind])[nan].isnan().all()
-    assert np.array_equal(target[:count][~nan], array(wanted)[~nan])
-
-
-def test_float32_is_written_as_it_is() -> None:
-    source = awkward_floats()[: 3 * PANEL + 5].numpy()
-    target = np.full(source.size + 1, POISON, dtype=np.float32)
-    native("headwise_narrow_row")(FLOAT32, source, source.size, target)
-    assert np.array_equal(target[:-1].view(np.uint32), source.view(np.uint32))
-    assert target[-1] == POISON
+    assert torch.from_numpy(found).view(KINDS[kind])[nan].isnan().all()
+    assert np.array_equal(found[~nan], array(wanted)[~nan])
 
 
 @pytest.mark.parametrize("size", [PANEL, 3 * PANEL])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from headwise.kernels.geometry import PANEL
+from headwise.kernels.geometry import BLOCK_ROWS, PANEL
 from headwise.kernels.host import GEOMETRY
 from headwise.kernels.ledger import LEDGER_ROWS
 from headwise.kernels.products import ADDED, FRESH, MERGED
@@ -29,7 +29,7 @@ class Product:
         self.rows = self._amid_poison(rng, count, depth)
         self.panel = self._amid_poison(rng, depth, PANEL)
         self.sums = self._amid_poison(rng, count, PANEL)
-        self.factors = np.full(LEDGER_ROWS + GEOMETRY.strip_rows + 1, POISON, dtype=np.float32)
+        self.factors = np.full(LEDGER_ROWS + BLOCK_ROWS + 1, POISON, dtype=np.float32)
         for part in (0, LEDGER_ROWS):
             self.factors[part : part + count] = rng.standard_normal(count)
 
@@ -84,7 +84,7 @@ def test_a_strip_is_one_chain_of_fused_multiply_adds(rows: int, depth: int, endi
 
 @endings
 @pytest.mark.parametrize("depth", DEPTHS)
-@pytest.mark.parametrize("rows", range(1, GEOMETRY.strip_rows + 1))
+@pytest.mark.parametrize("rows", range(1, BLOCK_ROWS + 1))
 def test_any_number_of_rows_is_made_of_strips(rows: int, depth: int, ending: int) -> None:
     product = Product(rows, depth, seed=1)
     sums = product.sums.copy()
@@ -92,9 +92,9 @@ def test_any_number_of_rows_is_made_of_strips(rows: int, depth: int, ending: int
     assert_right(sums, product, ending)
 
 
-@pytest.mark.parametrize("rows", [0, GEOMETRY.strip_rows + 1])
+@pytest.mark.parametrize("rows", [0, BLOCK_ROWS + 1])
 def test_other_numbers_of_rows_touch_nothing(rows: int) -> None:
-    product = Product(GEOMETRY.strip_rows + 1, 3)
+    product = Product(BLOCK_ROWS + 1, 3)
     sums = product.sums.copy()
     native("headwise_multiply")(rows, *product.operands(FRESH, sums))
     assert np.array_equal(sums.view(np.uint32), product.sums.view(np.uint32))

@@ -1,6 +1,6 @@
 """No sum of the micro-kernel passes by memory while it grows, on any processor it is made for.
 
-LLVM makes assembly for other processors than this one, those of other architectures among them. Where its build
+LLVM makes assembly for other processors than this one, and for other architectures. Where its build
 lacks one, these tests fail and say so.
 """
 
