@@ -21,6 +21,9 @@ FLOAT32, BFLOAT16, FLOAT16 = range(3)
 ELEMENTS: dict[int, ir.Type] = {FLOAT32: ir.FloatType(), BFLOAT16: ir.IntType(16), FLOAT16: ir.HalfType()}
 
 
+ELEMENT_BYTES = {FLOAT32: 4, BFLOAT16: 2, FLOAT16: 2}
+
+
 @leaf
 def element_bytes(kind):
     """Return the size of an element."""

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from headwise.kernels.emission import inner
+from headwise.kernels.emission import inner, leaf
 from headwise.kernels.bringing import bring_keys, bring_values, line_of
 from headwise.kernels.careful import sum_carefully
 from headwise.kernels.geometry import PANEL, TILE
@@ -21,10 +21,10 @@ from headwise.kernels.packing import element_bytes
 from headwise.kernels.products import ADDED, FRESH, multiply
 from headwise.kernels.rows import bring_rows, padded_width, working_heads, write_rows
 from headwise.kernels.streaming import score_streamed, sum_streamed
-from headwise.kernels.tiles import STRIP, find_strips, strip_count, weigh_strips
+from headwise.kernels.tiles import STRIP, find_strips, weigh_strips
 
 CHUNK_TILES = 4
-AHEAD_BYTES = 16 * 1024
+AHEAD_BYTES = 24 * 1024
 LANES = GEOMETRY.lanes
 
 
@@ -85,21 +85,67 @@ def _keep_share(problem, desk, count, share):
 @inner
 def _attend_tile(problem, desk, batch, kv_head, count, tile):
     """Leave the tile's weighted sums in the desk's outputs, its maxima and sums in the ledger."""
-    width = padded_width(problem.value_head_dim)
-    for place in range(count * width):
+    for place in range(count * padded_width(problem.value_head_dim)):
         desk.outputs[place] = 0.0
     start, stop = find_strips(problem, desk, batch, count, tile)
     if start < stop:
-        for panel in range(start, stop, PANEL):
-            _score_panel(problem, desk, batch, kv_head, count, tile + panel, panel)
+        _score(problem, desk, batch, kv_head, count, tile, start, stop)
     weigh_strips(problem, desk, batch, count, tile)
     if start < stop:
         _clear_unseen(desk, count, start, stop)
-        stop = min(stop, problem.kv_len - tile)
-        for first in range(start, stop, PANEL):
-            last = min(first + PANEL, stop)
-            _add_values(problem, desk, batch, kv_head, count, tile + first, first, last)
+        _add_values(problem, desk, batch, kv_head, count, tile, start, min(stop, problem.kv_len - tile))
         _mend(problem, desk, batch, kv_head, count, tile)
+
+
+@inner
+def _score(problem, desk, batch, kv_head, count, tile, start, stop):
+    """Put the scores of the keys `start .. stop` of a tile, whole panels, on the desk."""
+    strides = problem.key_strides
+    panels = np.int64(0)
+    if strides[3] == element_bytes(problem.kind) and problem.head_dim % LANES == 0:
+        panels = (min(stop, problem.kv_len - tile) - start) // PANEL
+        for row in range(count):
+            for key in range(start, start + panels * PANEL):
+                desk.weights[row * TILE + key] = 0.0
+        score_streamed(
+            problem.kind, panels, count, desk.queries, problem.head_dim,
+            line_of(problem.key, strides, batch, kv_head, tile + start), strides[2], problem.head_dim,
+            moved(desk.weights, start), TILE, _keys_ahead(problem.head_dim * element_bytes(problem.kind)),
+        )  # fmt: skip
+    for panel in range(start + panels * PANEL, stop, PANEL):
+        bring_keys(problem, desk, batch, kv_head, tile + panel, desk.panel)
+        multiply(
+            count, FRESH, desk.queries, problem.head_dim, desk.panel, PANEL, moved(desk.weights, panel), TILE,
+            desk.number, problem.head_dim,
+        )  # fmt: skip
+
+
+@inner
+def _add_values(problem, desk, batch, kv_head, count, tile, start, stop):
+    """Add the weighted values of the keys `start .. stop` of a tile to the outputs."""
+    strides, width = problem.value_strides, padded_width(problem.value_head_dim)
+    panels = np.int64(0)
+    if strides[3] == element_bytes(problem.kind) and problem.value_head_dim % PANEL == 0:
+        panels = (stop - start) // PANEL
+        sum_streamed(
+            problem.kind, panels, count, moved(desk.weights, start), TILE,
+            line_of(problem.value, strides, batch, kv_head, tile + start), strides[2], problem.value_head_dim,
+            desk.outputs, width, _keys_ahead(problem.value_head_dim * element_bytes(problem.kind)),
+        )  # fmt: skip
+    for first in range(start + panels * PANEL, stop, PANEL):
+        keys = min(stop - first, PANEL)
+        bring_values(problem, desk, batch, kv_head, tile + first, keys, desk.lines, PANEL * PANEL)
+        for panel in range(width // PANEL):
+            multiply(
+                count, ADDED, moved(desk.weights, first), TILE, moved(desk.lines, panel * PANEL * PANEL), PANEL,
+                moved(desk.outputs, panel * PANEL), width, desk.number, keys,
+            )  # fmt: skip
+
+
+@leaf
+def _keys_ahead(row_bytes):
+    """Return how many keys later a line is wanted that is asked for now."""
+    return AHEAD_BYTES // row_bytes // PANEL * PANEL + PANEL
 
 
 @inner
@@ -111,65 +157,6 @@ def _clear_unseen(desk, count, start, stop):
             weights[key] = 0.0
         for key in range(max(start, desk.strip_stops[strip]), stop):
             weights[key] = 0.0
-
-
-@inner
-def _keys_ahead(row_bytes):
-    """Return how many keys later a line is wanted that is asked for now."""
-    return AHEAD_BYTES // row_bytes // PANEL * PANEL + PANEL
-
-
-@inner
-def _is_plain(problem, strides, width):
-    """Return whether rows can be read a vector at a time."""
-    return strides[3] == element_bytes(problem.kind) and width % LANES == 0
-
-
-@inner
-def _score_panel(problem, desk, batch, kv_head, count, key, panel):
-    strides = problem.key_strides
-    scores = moved(desk.weights, panel)
-    if key + PANEL <= problem.kv_len and _is_plain(problem, strides, problem.head_dim):
-        for row in range(count):
-            for place in range(PANEL):
-                scores[row * TILE + place] = 0.0
-        size = problem.head_dim * element_bytes(problem.kind)
-        score_streamed(
-            problem.kind, count, desk.queries, problem.head_dim,
-            line_of(problem.key, strides, batch, kv_head, key), strides[2], problem.head_dim, scores, TILE,
-            line_of(problem.key, strides, batch, kv_head, key + _keys_ahead(size)), size,
-        )  # fmt: skip
-        return
-    bring_keys(problem, desk, batch, kv_head, key, desk.panel)
-    for strip in range(strip_count(count)):
-        first = strip * STRIP
-        multiply(
-            min(STRIP, count - first), FRESH, moved(desk.queries, first * problem.head_dim), problem.head_dim,
-            desk.panel, PANEL, moved(scores, first * TILE), TILE, desk.number, problem.head_dim,
-        )  # fmt: skip
-
-
-@inner
-def _add_values(problem, desk, batch, kv_head, count, key, start, stop):
-    """Add the keys `start .. stop` of the tile, at most a panel of them, to the outputs."""
-    strides, width = problem.value_strides, padded_width(problem.value_head_dim)
-    if stop - start == PANEL and _is_plain(problem, strides, problem.value_head_dim):
-        size = problem.value_head_dim * element_bytes(problem.kind)
-        sum_streamed(
-            problem.kind, count, moved(desk.weights, start), TILE,
-            line_of(problem.value, strides, batch, kv_head, key), strides[2], problem.value_head_dim,
-            desk.outputs, width, line_of(problem.value, strides, batch, kv_head, key + _keys_ahead(size)), size,
-        )  # fmt: skip
-        return
-    bring_values(problem, desk, batch, kv_head, key, stop - start, desk.lines, PANEL * PANEL)
-    for panel in range(width // PANEL):
-        for strip in range(strip_count(count)):
-            first = strip * STRIP
-            multiply(
-                min(STRIP, count - first), ADDED, moved(desk.weights, first * TILE + start), TILE,
-                moved(desk.lines, panel * PANEL * PANEL), PANEL,
-                moved(desk.outputs, first * width + panel * PANEL), width, desk.number, stop - start,
-            )  # fmt: skip
 
 
 @inner
