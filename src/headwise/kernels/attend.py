@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
+from numba.core import config
 from numpy.typing import NDArray
 
 from headwise.kernels import host
@@ -62,6 +63,8 @@ class Arrays:
 
 def why_unavailable() -> str | None:
     """Return why this processor cannot run the kernel; None if it can."""
+    if config.DISABLE_JIT:
+        return "Numba is told not to compile (NUMBA_DISABLE_JIT)"
     if host.INSTRUCTION_SET is None:
         return "the processor has none of AVX-512, AVX2 with FMA, or NEON"
     return None
@@ -98,7 +101,8 @@ def attend(
     cost = 2.0 * heads * kv_len * (head_dim + value_head_dim) * max(rows, 8)
     threads = max(1, min(num_threads, entries)) if cost > _HELP_AFTER else 1
     integers = desk_integers(group_size)
-    desk_memory, buffers = _memory(threads * DESK_FLOATS, buffer_floats)
+    memory = _memory(threads * DESK_FLOATS + buffer_floats)
+    desk_memory, buffers = memory[: threads * DESK_FLOATS], memory[threads * DESK_FLOATS :]
     present = (
         HAS_LOGSUMEXP * (logsumexp is not None)
         | HAS_MASK * (arrays.mask is not None)
@@ -115,17 +119,21 @@ def attend(
         scale, 0.0 if softcap is None else softcap, _KINDS[element], present,
         np.zeros(PER_HEAD + 2 * heads, np.int64), desk_memory, np.empty(threads * integers, np.int64), buffers, ring,
     )  # fmt: skip
-    if threads > 1:
-        POOL.help_with(partial(entry, False), threads - 1)
-    entry(True)
+    with POOL.helping(partial(entry, False), threads - 1):
+        entry(True)
+    _keep(memory)
 
 
-def _memory(desk_floats: int, buffer_floats: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return scratch memory for desks and buffers, kept from call to call if it is not large."""
+def _memory(floats: int) -> NDArray[np.float32]:
+    """Return scratch memory, what the calling thread kept if it is large enough.
+
+    It is taken out while in use: a call that is interrupted leaves helpers working in it.
+    """
     kept: NDArray[np.float32] | None = getattr(_scratch, "floats", None)
-    size = desk_floats + buffer_floats
-    if kept is None or kept.size < size:
-        kept = np.empty(size, np.float32)
-        if kept.nbytes <= _KEPT_BYTES:
-            _scratch.floats = kept
-    return kept[:desk_floats], kept[desk_floats:size]
+    _scratch.floats = None
+    return np.empty(floats, np.float32) if kept is None or kept.size < floats else kept
+
+
+def _keep(memory: NDArray[np.float32]) -> None:
+    if memory.nbytes <= _KEPT_BYTES:
+        _scratch.floats = memory

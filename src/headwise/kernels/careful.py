@@ -16,7 +16,7 @@ from headwise.kernels.bringing import line_of
 from headwise.kernels.geometry import TILE
 from headwise.kernels.memory import fused, moved
 from headwise.kernels.packing import widen_number
-from headwise.kernels.tiles import sees
+from headwise.kernels.rows import sees
 
 
 @inner

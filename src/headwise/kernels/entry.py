@@ -76,7 +76,6 @@ def compile_entry(element: types.Type, source: str, *, on_disk: bool) -> Any:
     all entries of the list are done, a helper's as soon as none is left to take.
     """
 
-    @njit(signature(element), nogil=True, cache=on_disk, error_model="numpy", no_cfunc_wrapper=True)
     def entry(
         query, key, value, output, logsumexp, starts, stops, mask, bias, sinks, gates, scale, softcap, kind,
         present, counters, desks, integers, buffers, ring, is_caller,
@@ -96,7 +95,10 @@ def compile_entry(element: types.Type, source: str, *, on_disk: bool) -> Any:
             wait_for(moved(shared, FINISHED), entry_count(problem))
         len(source)  # Numba keys what it keeps on disk by this text, as by all that a function closes over
 
-    return entry
+    # Numba keeps one index on disk for each qualified name, and two processes may write it at once.
+    entry.__qualname__ = f"entry_{element}"
+    compiled = njit(signature(element), nogil=True, cache=on_disk, error_model="numpy", no_cfunc_wrapper=True)
+    return compiled(entry)
 
 
 def compile_vector_code(source: str, *, on_disk: bool) -> Any:

@@ -14,6 +14,10 @@ PANEL = 16
 BLOCK_ROWS = 24
 """Rows that share a tile while it is in the cache. At 256 keys their scores are 24 KiB."""
 
+CHAIN = 128
+"""How many products of a score are added up one by one; a wider head_dim makes a second such sum. One chain of
+256 would be less exact than what people compare with."""
+
 LARGEST_HEAD_DIM = 256
 """The largest head_dim and value_head_dim; beyond it a block of rows would leave the first cache."""
 
@@ -36,10 +40,10 @@ class Geometry:
         return max(self.strips)
 
 
-# A strip of n rows takes (n + 1) x PANEL / lanes registers and one for the row's number: 14 of 32, 15 of 16
-# and 29 of 32. A register more, and sums would be spilled.
+# A strip of n rows takes (n + 1) x PANEL / lanes registers and one for the row's number: 26 of 32, 15 of 16
+# and 25 of 32 (six rows on NEON, 29 registers, LLVM 22 spills for some processors).
 GEOMETRIES = {
     "avx512": Geometry(lanes=16, strips=(1, 2, 3, 4, 6, 8, 12, 24)),
     "avx2": Geometry(lanes=8, strips=(1, 2, 3, 4, 6)),
-    "neon": Geometry(lanes=4, strips=(1, 2, 3, 4, 6)),
+    "neon": Geometry(lanes=4, strips=(1, 2, 3, 4, 5)),
 }

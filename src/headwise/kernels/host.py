@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from llvmlite import binding
 from numba.core import config
+from numba.core.codegen import get_host_cpu_features
 
 from headwise.kernels.geometry import GEOMETRIES, Geometry
 
 
 def features() -> dict[str, bool]:
-    """Return the features of the processor that Numba compiles for."""
-    if config.CPU_FEATURES is not None:
-        return {word[1:]: word[0] == "+" for word in config.CPU_FEATURES.split(",") if word}
-    return dict(binding.get_host_cpu_features())
+    """Return the features that Numba compiles for: the processor's, as far as Numba is allowed to use them."""
+    words = config.CPU_FEATURES
+    words = get_host_cpu_features() if words is None else words
+    return {word[1:]: word[0] == "+" for word in words.split(",") if word}
 
 
 def instruction_set(found: dict[str, bool]) -> str | None:

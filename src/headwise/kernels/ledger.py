@@ -1,8 +1,7 @@
 """The running softmax of a block of rows, and how a tile is joined to what went before.
 
 Each tile is softmaxed against its own maximum, so that a tile's share does not depend on the tiles around it;
-two shares are joined by `exp2(maximum - larger maximum)`. Maxima are held in base 2: the maximum score times
-log2(e), rounded once and exact from then on, since a softmax may be shifted by any number.
+two shares are joined by `exp(maximum - larger maximum)`.
 
 A ledger is six arrays of `LEDGER_ROWS` float32 one behind the other, one entry a row.
 """
@@ -13,7 +12,7 @@ from llvmlite import ir
 from numba import types
 
 from headwise.kernels.emission import FloatPointer, Lanes, counting, integer, native
-from headwise.kernels.exponential import exp2
+from headwise.kernels.exponential import LOG2_E, exp2
 from headwise.kernels.host import GEOMETRY
 
 LEDGER_ROWS = 48
@@ -33,13 +32,14 @@ def join_tile(builder: ir.IRBuilder, ledger: ir.Value, count: ir.Value) -> None:
         before, tile = lanes.load(entry(MAXIMUM)), lanes.load(entry(TILE_MAXIMUM))
         maximum = lanes.larger(before, tile)
         shift = finite_shift(lanes, maximum)
-        old, new = (exp2(lanes, builder.fsub(part, shift)) for part in (before, tile))
+        powers = (builder.fmul(builder.fsub(part, shift), lanes.constant(LOG2_E)) for part in (before, tile))
+        old, new = (exp2(lanes, power) for power in powers)
         total = lanes.fma(lanes.load(entry(TILE_SUM)), new, builder.fmul(lanes.load(entry(SUM)), old))
         for part, value in ((MAXIMUM, maximum), (SUM, total), (OLD_FACTOR, old), (NEW_FACTOR, new)):
             lanes.store(value, entry(part))
 
 
 def finite_shift(lanes: Lanes, maximum: ir.Value) -> ir.Value:
-    """Return what is subtracted before exp2: the maximum, or 0 where nothing was seen and it is -inf."""
+    """Return what is subtracted before exp: the maximum, or 0 where nothing was seen and it is -inf."""
     nothing = lanes.builder.fcmp_ordered("==", maximum, lanes.constant(float("-inf")))
     return lanes.builder.select(nothing, lanes.constant(0.0), maximum)

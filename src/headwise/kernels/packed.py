@@ -13,10 +13,10 @@ from headwise.kernels.geometry import BLOCK_ROWS, PANEL, TILE
 from headwise.kernels.ledger import NEW_FACTOR, OLD_FACTOR, join_tile
 from headwise.kernels.memory import fused, moved
 from headwise.kernels.packing import times_zero
-from headwise.kernels.products import FRESH, MERGED, multiply
+from headwise.kernels.products import MERGED, multiply
 from headwise.kernels.rows import bring_rows, padded_width, working_heads, write_rows, write_skipped_heads
 from headwise.kernels.softmax import weigh_tile
-from headwise.kernels.tiles import STRIP, find_strips, strip_count, weigh_strips
+from headwise.kernels.tiles import STRIP, find_strips, score_panel, strip_count, weigh_strips
 
 
 _SPARE_KEYS = 4
@@ -90,10 +90,7 @@ def _attend_whole_tile(problem, desk, batch, kv_head, count, tile, packed):
     width = padded_width(problem.value_head_dim)
     keys = moved(keys, tile * problem.head_dim)
     for panel in range(0, TILE, PANEL):
-        multiply(
-            count, FRESH, desk.queries, problem.head_dim, moved(keys, panel * problem.head_dim), PANEL,
-            moved(desk.weights, panel), TILE, desk.number, problem.head_dim,
-        )  # fmt: skip
+        score_panel(problem, desk, 0, count, moved(keys, panel * problem.head_dim), panel)
     weigh_tile(count, desk.weights, TILE, 0, TILE, desk.ledger)
     join_tile(desk.ledger, count)
     if flags[tile // TILE] != 0.0:
@@ -125,10 +122,7 @@ def _attend_tile(problem, desk, batch, kv_head, count, tile, packed):
                 strip += 1
             if first < strip:
                 row = first * STRIP
-                multiply(
-                    min(strip * STRIP, count) - row, FRESH, moved(desk.queries, row * problem.head_dim), problem.head_dim,
-                    panel_keys, PANEL, moved(desk.weights, row * TILE + panel), TILE, desk.number, problem.head_dim,
-                )  # fmt: skip
+                score_panel(problem, desk, row, min(strip * STRIP, count) - row, panel_keys, panel)
             else:
                 strip += 1
     weigh_strips(problem, desk, batch, count, tile)

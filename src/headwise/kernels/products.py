@@ -18,9 +18,9 @@ from headwise.kernels.geometry import BLOCK_ROWS, PANEL, Geometry
 from headwise.kernels.host import GEOMETRY
 from headwise.kernels.ledger import LEDGER_ROWS
 
-FRESH, ADDED, MERGED = range(3)
-"""What becomes of the sums: they overwrite the memory, go on from what stands there, or are joined to it as
-`memory * old[r] + sum * new[r]`, the factors lying as in a ledger."""
+FRESH, ADDED, MERGED, SUMMED = range(4)
+"""What becomes of the sums: they overwrite the memory, go on from what stands there, are joined to it as
+`memory * old[r] + sum * new[r]`, the factors lying as in a ledger, or are added to it at their end."""
 
 _UNROLLED = 2
 # ending, rows and their stride, panel and its stride, sums and their stride, factors, depth
@@ -58,17 +58,18 @@ def strip_emitter(geometry: Geometry, count: int) -> Callable[..., None]:
 
         begin = _begun(lanes, ending, places)
         found = _chained(builder, depth, begin, step)
-        is_merged = builder.icmp_unsigned("==", ending, integer(MERGED))
-        with builder.if_else(is_merged, likely=False) as (merged, stored):
-            with merged:
-                for number, (place, total) in enumerate(zip(places, found, strict=True)):
-                    entry = lanes.at(factors, number // len(columns))
-                    old, new = (lanes.splat(builder.load(lanes.at(entry, part))) for part in (0, LEDGER_ROWS))
-                    kept = builder.fmul(lanes.load(place), old)
-                    lanes.store(lanes.fma(total, new, kept), place)
-            with stored:
-                for place, total in zip(places, found, strict=True):
-                    lanes.store(total, place)
+        with builder.if_then(builder.icmp_unsigned("==", ending, integer(MERGED)), likely=False):
+            for number, (place, total) in enumerate(zip(places, found, strict=True)):
+                entry = lanes.at(factors, number // len(columns))
+                old, new = (lanes.splat(builder.load(lanes.at(entry, part))) for part in (0, LEDGER_ROWS))
+                lanes.store(lanes.fma(total, new, builder.fmul(lanes.load(place), old)), place)
+            builder.ret_void()
+        with builder.if_then(builder.icmp_unsigned("==", ending, integer(SUMMED)), likely=False):
+            for place, total in zip(places, found, strict=True):
+                lanes.store(builder.fadd(lanes.load(place), total), place)
+            builder.ret_void()
+        for place, total in zip(places, found, strict=True):
+            lanes.store(total, place)
 
     emit.__name__ = f"strip_of_{count}"
     return emit

@@ -11,7 +11,6 @@ import math
 import numpy as np
 
 from headwise.kernels.emission import inner, leaf
-from headwise.kernels.exponential import LOG2_E
 from headwise.kernels.geometry import PANEL
 from headwise.kernels.ledger import (
     LEDGER_ROWS,
@@ -25,8 +24,6 @@ from headwise.kernels.ledger import (
 from headwise.kernels.memory import moved
 from headwise.kernels.packing import element_bytes, finish_row, scale_row
 
-_LN_2 = np.float32(math.log(2.0))
-_LOG2_E = np.float32(LOG2_E)
 _NOTHING = np.float32(-np.inf)
 
 
@@ -122,6 +119,25 @@ def _largest_bias(problem, desk, batch, row):
 
 
 @inner
+def sees_any(problem, desk, batch, row):
+    """Return whether a row sees any key."""
+    for key in range(desk.starts[row], desk.stops[row]):
+        if sees(problem, desk, batch, row, key):
+            return True
+    return False
+
+
+@leaf
+def sees(problem, desk, batch, row, key):
+    """Return whether a row sees a key."""
+    if key < desk.starts[row] or key >= desk.stops[row]:
+        return False
+    if problem.has_mask and mask_line(problem, desk, batch, row)[key * problem.mask_strides[3]] == 0:
+        return False
+    return not problem.has_bias or bias_line(problem, desk, batch, row)[key * problem.bias_strides[3]] != _NOTHING
+
+
+@inner
 def write_rows(problem, desk, batch, count):
     """Let the sinks take their share and write output and logsumexp."""
     width = padded_width(problem.value_head_dim)
@@ -132,19 +148,22 @@ def write_rows(problem, desk, batch, count):
         position, head = desk.positions[row], desk.heads[row]
         total = desk.ledger[SUM + row]
         line = moved(problem.output, batch * strides[0] + head * strides[1] + position * strides[2])
-        # A row that saw nothing is 0 already; 1 keeps it from being 0 / 0.
-        divisor = np.float32(1.0) if total == 0.0 else total
-        finish_row(
-            problem.kind, moved(desk.outputs, row * width), problem.value_head_dim, divisor,
-            gate_of(problem, batch, head), line,
-        )  # fmt: skip
+        outputs = moved(desk.outputs, row * width)
+        gate = gate_of(problem, batch, head)
+        if gate == 0.0:
+            for column in range(width):
+                outputs[column] = 0.0
+        # Of a row that sees nothing 0 remains. One that sees keys at -inf alone has no softmax: 0 / 0.
+        is_empty = total == 0.0 and not sees_any(problem, desk, batch, row)
+        divisor = np.float32(1.0) if is_empty or gate == 0.0 else total
+        finish_row(problem.kind, outputs, problem.value_head_dim, divisor, gate, line)
         if problem.has_logsumexp:
             place = (batch * problem.num_heads + head) * problem.seq_len + position
             if total == 0.0:
                 problem.logsumexp[place] = _NOTHING
             else:
-                found = np.float32(math.log2(total)) + desk.ledger[MAXIMUM + row]
-                problem.logsumexp[place] = found * _LN_2 + desk.shifts[row]
+                found = np.float32(math.log(total)) + desk.ledger[MAXIMUM + row]
+                problem.logsumexp[place] = found + desk.shifts[row]
 
 
 @inner
@@ -156,7 +175,7 @@ def _join_sinks(problem, desk, count, width):
     for row in range(count):
         if desk.ledger[SUM + row] != 0.0:
             sink = problem.sinks[desk.heads[row]] - desk.shifts[row]
-            desk.ledger[TILE_MAXIMUM + row] = sink * _LOG2_E
+            desk.ledger[TILE_MAXIMUM + row] = sink
             desk.ledger[TILE_SUM + row] = 1.0
     join_tile(desk.ledger, count)
     for row in range(count):

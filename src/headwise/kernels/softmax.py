@@ -28,7 +28,7 @@ def weigh_tile(
     stop: ir.Value,
     ledger: ir.Value,
 ) -> None:
-    """Make scores to `exp2(score * log2(e) - maximum)`, and put each row's maximum and sum into the ledger.
+    """Make scores to `exp(score - maximum)`, and put each row's maximum and sum into the ledger.
 
     The keys `start .. stop` are whole panels. Sums go by place in the panel first and then in halves, whatever
     the width of the registers.
@@ -48,7 +48,7 @@ def _weigh_rows(
     """Weigh some rows side by side: each is a chain of its own, so the processor can overlap them."""
     builder = lanes.builder
     log2_e = lanes.constant(LOG2_E)
-    maxima = [builder.fmul(found, log2_e) for found in _maxima(lanes, lines, start, stop)]
+    maxima = _maxima(lanes, lines, start, stop)
     shifts = [finite_shift(lanes, maximum) for maximum in maxima]
     places = range(0, PANEL, lanes.lanes)
     sums = [[cgutils.alloca_once(builder, lanes.type) for _ in places] for _ in lines]
@@ -58,7 +58,8 @@ def _weigh_rows(
         for line, shift, row in zip(lines, shifts, sums, strict=True):
             for place, total in zip(places, row, strict=True):
                 at = builder.add(key, integer(place))
-                weight = exp2(lanes, lanes.fma(lanes.load(line, at), log2_e, builder.fneg(shift)))
+                below = builder.fsub(lanes.load(line, at), shift)
+                weight = exp2(lanes, builder.fmul(below, log2_e))
                 lanes.store(weight, line, at)
                 builder.store(builder.fadd(builder.load(total), weight), total)
     for entry, maximum, row in zip(entries, maxima, sums, strict=True):

@@ -13,15 +13,15 @@ import numpy as np
 from headwise.kernels.emission import inner, leaf
 from headwise.kernels.bringing import bring_keys, bring_values, line_of
 from headwise.kernels.careful import sum_carefully
-from headwise.kernels.geometry import PANEL, TILE
+from headwise.kernels.geometry import CHAIN, PANEL, TILE
 from headwise.kernels.host import GEOMETRY
 from headwise.kernels.ledger import LEDGER_ROWS, NEW_FACTOR, OLD_FACTOR, TILE_MAXIMUM, TILE_SUM, join_tile
 from headwise.kernels.memory import fused, moved
 from headwise.kernels.packing import element_bytes
-from headwise.kernels.products import ADDED, FRESH, multiply
+from headwise.kernels.products import ADDED, multiply
 from headwise.kernels.rows import bring_rows, padded_width, working_heads, write_rows
 from headwise.kernels.streaming import score_streamed, sum_streamed
-from headwise.kernels.tiles import STRIP, find_strips, weigh_strips
+from headwise.kernels.tiles import STRIP, find_strips, score_panel, weigh_strips
 
 CHUNK_TILES = 4
 AHEAD_BYTES = 24 * 1024
@@ -85,11 +85,11 @@ def _keep_share(problem, desk, count, share):
 @inner
 def _attend_tile(problem, desk, batch, kv_head, count, tile):
     """Leave the tile's weighted sums in the desk's outputs, its maxima and sums in the ledger."""
-    for place in range(count * padded_width(problem.value_head_dim)):
-        desk.outputs[place] = 0.0
     start, stop = find_strips(problem, desk, batch, count, tile)
     if start < stop:
         _score(problem, desk, batch, kv_head, count, tile, start, stop)
+    for place in range(count * padded_width(problem.value_head_dim)):
+        desk.outputs[place] = 0.0
     weigh_strips(problem, desk, batch, count, tile)
     if start < stop:
         _clear_unseen(desk, count, start, stop)
@@ -104,20 +104,30 @@ def _score(problem, desk, batch, kv_head, count, tile, start, stop):
     panels = np.int64(0)
     if strides[3] == element_bytes(problem.kind) and problem.head_dim % LANES == 0:
         panels = (min(stop, problem.kv_len - tile) - start) // PANEL
-        for row in range(count):
-            for key in range(start, start + panels * PANEL):
-                desk.weights[row * TILE + key] = 0.0
-        score_streamed(
-            problem.kind, panels, count, desk.queries, problem.head_dim,
-            line_of(problem.key, strides, batch, kv_head, tile + start), strides[2], problem.head_dim,
-            moved(desk.weights, start), TILE, _keys_ahead(problem.head_dim * element_bytes(problem.kind)),
-        )  # fmt: skip
+        line = line_of(problem.key, strides, batch, kv_head, tile + start)
+        _stream_scores(problem, desk, count, line, panels, start, 0, desk.weights)
+        if problem.head_dim > CHAIN:
+            _stream_scores(problem, desk, count, line, panels, start, CHAIN, desk.outputs)  # still unused
+            for row in range(count):
+                for place in range(row * TILE + start, row * TILE + start + panels * PANEL):
+                    desk.weights[place] += desk.outputs[place]
     for panel in range(start + panels * PANEL, stop, PANEL):
         bring_keys(problem, desk, batch, kv_head, tile + panel, desk.panel)
-        multiply(
-            count, FRESH, desk.queries, problem.head_dim, desk.panel, PANEL, moved(desk.weights, panel), TILE,
-            desk.number, problem.head_dim,
-        )  # fmt: skip
+        score_panel(problem, desk, 0, count, desk.panel, panel)
+
+
+@inner
+def _stream_scores(problem, desk, count, line, panels, start, first, scores):
+    """Make the chain of products that begins at the place `first` of every query and key."""
+    size = element_bytes(problem.kind)
+    for row in range(count):
+        for key in range(start, start + panels * PANEL):
+            scores[row * TILE + key] = 0.0
+    score_streamed(
+        problem.kind, panels, count, moved(desk.queries, first), problem.head_dim, moved(line, first * size),
+        problem.key_strides[2], min(CHAIN, problem.head_dim - first), moved(scores, start), TILE,
+        _keys_ahead(problem.head_dim * size),
+    )  # fmt: skip
 
 
 @inner

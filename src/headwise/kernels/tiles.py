@@ -9,9 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from headwise.kernels.emission import inner, leaf
-from headwise.kernels.geometry import PANEL, TILE
+from headwise.kernels.geometry import CHAIN, PANEL, TILE
 from headwise.kernels.ledger import LEDGER_ROWS, TILE_MAXIMUM, TILE_SUM
 from headwise.kernels.memory import moved
+from headwise.kernels.products import FRESH, SUMMED, multiply
 from headwise.kernels.rows import bias_line, mask_line
 from headwise.kernels.softmax import cap_scores, weigh_tile
 
@@ -23,6 +24,19 @@ _HIDDEN = np.float32(-np.inf)
 def strip_count(count):
     """Return how many strips hold so many rows."""
     return (count + STRIP - 1) // STRIP
+
+
+@inner
+def score_panel(problem, desk, row, rows, keys, panel):
+    """Score one packed panel of keys: the products of a query and a key in chains of `CHAIN`, added up."""
+    queries, scores = moved(desk.queries, row * problem.head_dim), moved(desk.weights, row * TILE + panel)
+    ending = FRESH
+    for first in range(0, problem.head_dim, CHAIN):
+        multiply(
+            rows, ending, moved(queries, first), problem.head_dim, moved(keys, first * PANEL), PANEL,
+            scores, TILE, desk.number, min(CHAIN, problem.head_dim - first),
+        )  # fmt: skip
+        ending = SUMMED
 
 
 @inner
@@ -133,13 +147,3 @@ def _hide_masked(problem, desk, batch, row, tile, start, stop):
     for key in range(start, min(stop, problem.kv_len - tile)):
         if mask[(tile + key) * step] == 0:
             scores[key] = _HIDDEN
-
-
-@leaf
-def sees(problem, desk, batch, row, key):
-    """Return whether a row sees a key."""
-    if key < desk.starts[row] or key >= desk.stops[row]:
-        return False
-    if problem.has_mask and mask_line(problem, desk, batch, row)[key * problem.mask_strides[3]] == 0:
-        return False
-    return not problem.has_bias or bias_line(problem, desk, batch, row)[key * problem.bias_strides[3]] != _HIDDEN
