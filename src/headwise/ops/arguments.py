@@ -129,25 +129,33 @@ def checked_dropout(dropout: float) -> float:
 
 
 def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
-    given = {"query": query, "key": key, "value": value}
-    for name, tensor in given.items():
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
         if not isinstance(tensor, Tensor):
             raise ArgumentError(
                 f"{name} is a {type(tensor).__name__}; it must be a torch tensor: torch.as_tensor({name})"
             )
         if tensor.dtype not in DTYPES:
-            allowed = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)
+            allowed = ", ".join(map(_short, DTYPES))
+            raise ArgumentError(f"{name} has dtype {_short(tensor.dtype)}; allowed are {allowed}")
+        if tensor.layout is not torch.strided:
             raise ArgumentError(
-                f"{name} has dtype {str(tensor.dtype).removeprefix('torch.')}; allowed are {allowed}"
+                f"{name} has layout {_short(tensor.layout)}; it must be dense: {name}.to_dense()"
             )
-    for attribute in ("dtype", "device"):
-        found = {name: str(getattr(tensor, attribute)) for name, tensor in given.items()}
-        if len(set(found.values())) > 1:
-            listed = ", ".join(f"{name} {value.removeprefix('torch.')}" for name, value in found.items())
-            raise ArgumentError(
-                f"query, key and value differ in {attribute}: {listed}; convert them to one, "
-                f"for example key.to(query.{attribute})"
-            )
+    if not query.dtype == key.dtype == value.dtype:
+        raise _different("dtype", _short(query.dtype), _short(key.dtype), _short(value.dtype))
+    if not query.device == key.device == value.device:
+        raise _different("device", str(query.device), str(key.device), str(value.device))
+
+
+def _short(kind: torch.dtype | torch.layout) -> str:
+    return str(kind).removeprefix("torch.")
+
+
+def _different(attribute: str, query: str, key: str, value: str) -> ArgumentError:
+    return ArgumentError(
+        f"query, key and value differ in {attribute}: query {query}, key {key}, value {value}; "
+        f"convert them to one, for example key.to(query.{attribute})"
+    )
 
 
 def _check_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
@@ -161,25 +169,32 @@ def _check_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
                 f"{name} has rank {tensor.dim()}, shape {tuple(tensor.shape)}; it must have rank 4, "
                 f"[batch, {heads}, length, width]; add the missing axes with unsqueeze"
             )
-    shapes = f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
-    if not query.shape[0] == key.shape[0] == value.shape[0]:
-        raise ArgumentError(f"batch sizes differ: {shapes}; expand the smaller ones to one batch size")
-    if key.shape[1:3] != value.shape[1:3]:
+    batch, num_heads, _, head_dim = query.shape
+    key_batch, num_kv_heads, kv_len, key_head_dim = key.shape
+    value_batch, value_heads, value_len, _ = value.shape
+    if not batch == key_batch == value_batch:
         raise ArgumentError(
-            f"key and value differ in num_kv_heads or kv_len: {shapes}; "
+            f"batch sizes differ: {_shapes(query, key, value)}; expand the smaller ones to one batch size"
+        )
+    if num_kv_heads != value_heads or kv_len != value_len:
+        raise ArgumentError(
+            f"key and value differ in num_kv_heads or kv_len: {_shapes(query, key, value)}; "
             "both must be [batch, num_kv_heads, kv_len, width]"
         )
-    if query.shape[3] != key.shape[3] or query.shape[3] == 0:
+    if head_dim != key_head_dim or head_dim == 0:
         raise ArgumentError(
-            f"query has head_dim {query.shape[3]}, key has head_dim {key.shape[3]}; they must be equal and "
+            f"query has head_dim {head_dim}, key has head_dim {key_head_dim}; they must be equal and "
             "at least 1 (only value may have a width of its own)"
         )
-    num_heads, num_kv_heads = query.shape[1], key.shape[1]
     if num_kv_heads == 0 or num_heads == 0 or num_heads % num_kv_heads:
         raise ArgumentError(
             f"num_heads={num_heads} is not a positive multiple of num_kv_heads={num_kv_heads}; each KV head "
             "is read by num_heads // num_kv_heads query heads; is the layout [batch, heads, length, width]?"
         )
+
+
+def _shapes(query: Tensor, key: Tensor, value: Tensor) -> str:
+    return f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
 
 
 def _per_head(name: str, given: Any, query: Tensor, allowed: list[tuple[int, ...]]) -> Tensor:

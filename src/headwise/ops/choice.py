@@ -18,13 +18,16 @@ class Choice:
     """The implementation and the path in it that a call takes, with the reasons.
 
     - impl: `"cpu"`, `"torch"` or `"reference"`
-    - path: `"kernel"` (headwise's own), `"fused"` (torch's fused kernel), `"plain"` (plain torch operations) or
-      `"reference"` (float64)
+    - path: `"kernel"` (headwise's own), `"fused"` (torch's fused kernel), `"plain"` (plain torch operations)
+      or `"reference"` (float64)
     """
 
     impl: Literal["cpu", "torch", "reference"]
     path: Literal["kernel", "fused", "plain", "reference"]
     reasons: tuple[str, ...]
+
+
+_KERNEL = Choice("cpu", "kernel", ("the kernel computes this call",))
 
 
 def check_impl(impl: Any) -> None:
@@ -46,7 +49,7 @@ def choose_for(call: Call, *, impl: Implementation, need_logsumexp: bool) -> Cho
     if impl != "torch":
         missing = kernel.why_not(call)
         if not missing:
-            return Choice("cpu", "kernel", ("the kernel computes this call",))
+            return _KERNEL
         if impl == "cpu":
             raise UnsupportedError(
                 f'impl="cpu" cannot compute this call: {"; ".join(missing)}; '

@@ -1,54 +1,85 @@
-"""Attention by headwise's own CPU kernel: what it takes, and tensors on their way in and out."""
+"""Attention by headwise's own CPU kernel: what it does not do, and tensors on their way in and out."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import cache
+from types import ModuleType
+from typing import Any
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from headwise.kernels.geometry import LARGEST_HEAD_DIM
+from headwise.ops import watchers
 from headwise.ops.arguments import Call
 from headwise.ops.results import AttentionResult
 
 _ELEMENTS = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
+_FLOAT32 = torch.finfo(torch.float32)
 
 
 def why_not(call: Call) -> tuple[str, ...]:
     """Return the reasons, if any, why the kernel cannot compute this call."""
-    query, value = call.query, call.value
-    tensors = (query, call.key, value, call.sinks, call.head_gates, *call.visibility.additive)
-    given = [tensor for tensor in tensors if tensor is not None]
-    dtypes = {bias.dtype for bias in call.visibility.additive}
-    reasons = {
-        f"device {query.device.type}: the kernel runs on cpu": query.device.type != "cpu",
-        "float64: the kernel computes in float32": query.dtype == torch.float64,
-        f"head_dim {query.shape[3]} is above {LARGEST_HEAD_DIM}": query.shape[3] > LARGEST_HEAD_DIM,
-        f"value_head_dim {value.shape[3]} is above {LARGEST_HEAD_DIM}": value.shape[3] > LARGEST_HEAD_DIM,
-        "dropout: the kernel has none": call.dropout > 0,
-        "an input requires a gradient, and the kernel has none": torch.is_grad_enabled()
-        and any(tensor.requires_grad for tensor in given),
-        "more than one bias, or one in float64: they are added up in float64": len(call.visibility.additive) > 1
-        or torch.float64 in dtypes,
-        "the tensors are being traced or transformed, and the kernel needs their numbers": not _is_real(given),
-    }
-    found = [reason for reason, holds in reasons.items() if holds]
-    if not found:
-        from headwise.kernels.attend import why_unavailable  # noqa: PLC0415 - Numba is loaded when it is needed
-
-        unavailable = why_unavailable()
-        if unavailable:
-            found.append(unavailable)
-    return tuple(found)
+    return tuple(_obstacles(call)) or _unavailable()
 
 
-def attend(call: Call, *, need_logsumexp: bool) -> AttentionResult:
-    """Return the output of the whole call, and its logsumexp, which is empty if it is not needed."""
-    from headwise.kernels import attend as kernel  # noqa: PLC0415 - Numba is loaded when it is needed
+def attend(call: Call) -> Tensor:
+    """Return the output of the whole call."""
+    output = _empty_output(call)
+    bias, _ = _bias(call)
+    _run(call, bias, output, None)
+    return output
 
-    sizes = call.sizes
-    output = call.query.new_empty((*call.query.shape[:3], call.value.shape[3]))
-    logsumexp = torch.empty(call.query.shape[:3] if need_logsumexp else (0, 0, 0), dtype=torch.float32)
-    intervals = call.visibility.intervals
+
+def attend_with_logsumexp(call: Call) -> AttentionResult:
+    """Return output and logsumexp of the whole call."""
+    output, logsumexp = _empty_output(call), call.query.new_empty(call.query.shape[:3], dtype=torch.float32)
+    bias, shift = _bias(call)
+    _run(call, bias, output, logsumexp)
+    return AttentionResult(output, logsumexp if shift is None else logsumexp + shift)
+
+
+def _obstacles(call: Call) -> Iterator[str]:
+    query, visibility = call.query, call.visibility
+    if not query.is_cpu:
+        yield f"device {query.device.type}: the kernel runs on cpu"
+    if query.dtype is torch.float64:
+        yield "float64: the kernel computes in float32"
+    for name, width in (("head_dim", query.shape[3]), ("value_head_dim", call.value.shape[3])):
+        if width > LARGEST_HEAD_DIM:
+            yield f"{name}={width}: the kernel goes up to {LARGEST_HEAD_DIM}"
+    if call.dropout:
+        yield f"dropout={call.dropout}: the kernel has none"
+    if call.sinks is not None and _adds_up(call):
+        yield "sinks beside several biases, or one in float64: the kernel takes one in float32 beside them"
+    tensors = [query, call.key, call.value, *visibility.boolean, *visibility.additive]
+    tensors += [tensor for tensor in (call.sinks, call.head_gates) if tensor is not None]
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        yield "an input requires a gradient, and the kernel has none"
+    watcher = watchers.watcher_of(tensors)
+    if watcher is not None:
+        yield f"{watcher}, which would not see what the kernel does"
+
+
+@cache
+def _unavailable() -> tuple[str, ...]:
+    reason: str | None = _compiled().why_unavailable()
+    return () if reason is None else (reason,)
+
+
+@cache
+def _compiled() -> ModuleType:
+    """Return the kernel; Numba, which takes a while to load, is loaded when it is first needed."""
+    from headwise.kernels import attend  # noqa: PLC0415 - as said
+
+    return attend
+
+
+def _run(call: Call, bias: Tensor | None, output: Tensor, logsumexp: Tensor | None) -> None:
+    kernel, intervals = _compiled(), call.visibility.intervals
     kernel.attend(
         kernel.Arrays(
             query=_numbers(call.query),
@@ -57,35 +88,32 @@ def attend(call: Call, *, need_logsumexp: bool) -> AttentionResult:
             starts=np.ascontiguousarray(intervals.start),
             stops=np.ascontiguousarray(intervals.stop),
             mask=_mask(call),
-            bias=_bias(call),
-            sinks=None if call.sinks is None else call.sinks.detach().contiguous().numpy(),
-            gates=None if call.head_gates is None else call.head_gates.detach().contiguous().numpy(),
+            bias=None if bias is None else _numbers(bias.expand(_scores_shape(call))),
+            sinks=None if call.sinks is None else _numbers(call.sinks.contiguous()),
+            gates=None if call.head_gates is None else _numbers(call.head_gates.contiguous()),
         ),
         _numbers(output),
-        logsumexp.numpy() if need_logsumexp else None,
+        None if logsumexp is None else _numbers(logsumexp),
         element=_ELEMENTS[call.query.dtype],
         scale=call.scale,
-        softcap=call.softcap,
+        # One that float32 rounds to 0 would mean none.
+        softcap=None if call.softcap is None else max(call.softcap, _FLOAT32.tiny),
         num_threads=torch.get_num_threads(),
     )
-    return AttentionResult(output, logsumexp)
 
 
-def _is_real(tensors: list[Tensor]) -> bool:
-    """Return whether all tensors have memory of their own, as those in a trace or a transform have not."""
-    return not torch.compiler.is_compiling() and all(
-        type(tensor) in (Tensor, torch.nn.Parameter) and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-        for tensor in tensors
-    )
+def _empty_output(call: Call) -> Tensor:
+    return call.query.new_empty((*call.query.shape[:3], call.value.shape[3]))
 
 
-def _numbers(tensor: Tensor) -> np.ndarray:
+def _numbers(tensor: Tensor) -> NDArray[Any]:
     """Return a tensor's memory as an array; 16-bit numbers as int16."""
-    found = tensor.detach()
-    return (found if found.dtype == torch.float32 else found.view(torch.int16)).numpy()
+    if tensor.dtype is not torch.float32:
+        tensor = tensor.resolve_neg().view(torch.int16)
+    return tensor.numpy(force=True)  # detached, and with minus signs that torch puts off applied
 
 
-def _mask(call: Call) -> np.ndarray | None:
+def _mask(call: Call) -> NDArray[np.uint8] | None:
     """Return the boolean tensors as one, `[batch, num_heads, seq_len, kv_len]`, without expanding it."""
     if not call.visibility.boolean:
         return None
@@ -95,11 +123,24 @@ def _mask(call: Call) -> np.ndarray | None:
     return first.view(torch.uint8).expand(_scores_shape(call)).numpy()
 
 
-def _bias(call: Call) -> np.ndarray | None:
+def _bias(call: Call) -> tuple[Tensor | None, Tensor | None]:
+    """Return what the kernel adds to the scores, in float32, and what to add to the logsumexp afterwards."""
     if not call.visibility.additive:
-        return None
-    (bias,) = call.visibility.additive
-    return bias.detach().to(torch.float32).expand(_scores_shape(call)).numpy()
+        return None, None
+    if not _adds_up(call):
+        return call.visibility.additive[0].to(torch.float32), None
+    rows = slice(0, call.sizes.seq_len)
+    hidden = call.visibility.hidden(rows)
+    bias = call.visibility.sum_of_biases(rows, hidden, torch.float32)
+    # To the kernel -inf says hidden, which a number beyond float32 is not.
+    centred = bias.centred.clamp_min(_FLOAT32.min)
+    return centred if hidden is None else centred.masked_fill(hidden, -torch.inf), bias.shift
+
+
+def _adds_up(call: Call) -> bool:
+    """Return whether the biases must be added up in float64 before the kernel, which takes one, gets them."""
+    additive = call.visibility.additive
+    return len(additive) > 1 or any(bias.dtype is torch.float64 for bias in additive)
 
 
 def _scores_shape(call: Call) -> tuple[int, int, int, int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.linalg import vector_norm
 
 from headwise.ops.arguments import Call
@@ -21,6 +22,8 @@ def surely_finite(call: Call) -> bool:
     One pass over query, key and value: `|query_i . key_j|` is at most the product of the whole norms. False
     means "perhaps not": entries beyond 1e19 make a float32 norm overflow while they are finite.
     """
+    if isinstance(call.query, FakeTensor) or call.query.is_meta:
+        return False  # there are no numbers to look at
     dtype = call.compute_dtype
     query, key, value = (
         vector_norm(tensor.detach(), dtype=dtype) for tensor in (call.query, call.key, call.value)

@@ -7,7 +7,6 @@ from typing import Any
 from torch import Tensor
 
 from headwise.ops import arguments, by_reference, fused, kernel, plain
-from headwise.ops.arguments import Call
 from headwise.ops.choice import Choice, Implementation, check_impl, choose_for
 from headwise.ops.results import AttentionResult
 
@@ -80,10 +79,15 @@ def attention(
         head_gates=head_gates,
         dropout=dropout,
     )
-    choice = choose_for(call, impl=impl, need_logsumexp=False)
-    if choice.path == "fused":
-        return fused.attend(call)
-    return _with_logsumexp(call, choice, mask, bias, need_logsumexp=False).output
+    match choose_for(call, impl=impl, need_logsumexp=False).path:
+        case "kernel":
+            return kernel.attend(call)
+        case "fused":
+            return fused.attend(call)
+        case "plain":
+            return plain.attend(call).output
+        case "reference":
+            return by_reference.attend(call, mask, bias).output
 
 
 def attention_with_logsumexp(
@@ -135,17 +139,13 @@ def attention_with_logsumexp(
         head_gates=head_gates,
         dropout=dropout,
     )
-    choice = choose_for(call, impl=impl, need_logsumexp=True)
-    return _with_logsumexp(call, choice, mask, bias, need_logsumexp=True)
-
-
-def _with_logsumexp(
-    call: Call, choice: Choice, mask: Any, bias: Any, *, need_logsumexp: bool
-) -> AttentionResult:
-    """Return output and logsumexp by a path that knows both; the kernel saves itself what is not needed."""
-    if choice.path == "kernel":
-        return kernel.attend(call, need_logsumexp=need_logsumexp)
-    return by_reference.attend(call, mask, bias) if choice.path == "reference" else plain.attend(call)
+    match choose_for(call, impl=impl, need_logsumexp=True).path:
+        case "kernel":
+            return kernel.attend_with_logsumexp(call)
+        case "reference":
+            return by_reference.attend(call, mask, bias)
+        case _:
+            return plain.attend(call)
 
 
 def choose(

@@ -8,6 +8,7 @@ seq_len x kv_len beyond what the caller passed in.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,9 @@ from torch import Tensor
 
 from headwise import masks
 from headwise.errors import ArgumentError
+
+# What these mean follows from their fields, which nobody can change.
+_VALUES = (masks.Causal, masks.CausalFrom, masks.Lengths, masks.Packed, masks.Prefix, masks.Window)
 
 
 class Bias(NamedTuple):
@@ -83,8 +87,10 @@ class Visibility:
         A softmax does not change when a number is added to its whole row. So each row's largest visible bias
         is taken off before it meets the scores: however large the bias is, the scores keep their digits.
         """
-        if not self.additive:
-            return None
+        return self.sum_of_biases(rows, hidden, dtype) if self.additive else None
+
+    def sum_of_biases(self, rows: slice, hidden: Tensor | None, dtype: torch.dtype) -> Bias:
+        """Return `bias` where something surely is added."""
         total = _sum([_rows_of(tensor, rows) for tensor in self.additive], dtype)
         seen = total.detach() if hidden is None else total.detach().masked_fill(hidden, -torch.inf)
         shift = seen.amax(-1) if self.sizes.kv_len else seen.new_zeros(seen.shape[:-1])
@@ -98,6 +104,10 @@ def resolve(mask: Any, bias: Any, sizes: masks.Sizes, device: torch.device) -> V
         ArgumentError: a shape does not fit, a bias is boolean, or a tensor lies on another device.
 
     """
+    parts = () if mask is None else masks.as_mask(mask).parts
+    if bias is None and all(type(part) in _VALUES for part in parts):
+        kept = _without_tensors.__wrapped__ if torch.compiler.is_compiling() else _without_tensors
+        return kept(parts, sizes, device)
     resolved = masks.resolve(mask, sizes)
     dense = [("mask", part) for part in resolved.dense]
     if bias is not None:
@@ -109,6 +119,13 @@ def resolve(mask: Any, bias: Any, sizes: masks.Sizes, device: torch.device) -> V
         tensor = tensor.reshape(masks.broadcast_shape(name, tuple(tensor.shape), part.axes, sizes))
         (boolean if part.is_boolean else additive).append(tensor)
     return Visibility(sizes, device, resolved.intervals, tuple(boolean), tuple(additive))
+
+
+@lru_cache(maxsize=8)
+def _without_tensors(parts: tuple[masks.Mask, ...], sizes: masks.Sizes, device: torch.device) -> Visibility:
+    """Return what masks without tensors mean; kept, since the layers of a model ask the same one by one."""
+    intervals = masks.resolve(masks.Intersection(parts), sizes).intervals
+    return Visibility(sizes, device, intervals, (), ())
 
 
 def as_bias(bias: Any) -> masks.Dense:
