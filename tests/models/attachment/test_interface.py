@@ -7,10 +7,13 @@ import torch
 from torch import Tensor, nn
 from transformers.masking_utils import bidirectional_mask_function
 
-from headwise.errors import UnsupportedError
+from headwise import ops
+from headwise.errors import ArgumentError, UnsupportedError
 from headwise.evidence import Collect
 from headwise.models.attachment import attach, interface
 from headwise.models.attachment.keywords import HARMLESS, MENDS
+from headwise.models.attachment.layer_call import LayerCall
+from headwise.models.attachment.mask_reading import read
 
 from .families import family
 
@@ -30,6 +33,9 @@ class Answering:
             return call.attend(None), None
         output, self.evidence = call.observe(None, self.collect)
         return output, self.evidence.weights
+
+    def read_mask(self, mask, sizes):
+        return read(mask, sizes)
 
     def collects_weights(self, module) -> bool:
         return self.collect is not None and self.collect.weights
@@ -161,6 +167,55 @@ def test_evidence_of_a_static_cache_counts_from_the_last_key_that_was_written():
     torch.testing.assert_close(
         listener.evidence.self_token, torch.stack([weights[:, :, 0, 3], weights[:, :, 1, 4]], -1)
     )
+
+
+def by(impl: str, *given: Tensor, **options) -> Tensor:
+    """What one implementation gives, `[batch, seq_len, num_heads, head_dim]`."""
+    return ops.attention_with_logsumexp(*given, impl=impl, **options).output.transpose(1, 2)
+
+
+@pytest.mark.parametrize("collect", [None, Collect()])
+@pytest.mark.parametrize("mask", ["runs", "rows with gaps"])
+def test_the_kernel_answers_and_plain_torch_where_a_gradient_flows(collect, mask):
+    """Watched or not: watching a head must change no bit of what it gives."""
+    given, listener = tensors(), Answering(collect)
+    causal = torch.ones(1, 1, SEQ_LEN, KV_LEN, dtype=torch.bool).tril(KV_LEN - SEQ_LEN)
+    visible = causal if mask == "runs" else some_visible()
+    by_kernel, by_torch = by("cpu", *given, mask=visible), by("torch", *given, mask=visible)
+    assert not torch.equal(by_kernel, by_torch)
+    assert torch.equal(call(SomeAttention(), *given, visible, listener=listener), by_kernel)
+    given[0].requires_grad_()
+    assert torch.equal(call(SomeAttention(), *given, visible, listener=listener), by_torch)
+    with torch.no_grad():
+        assert torch.equal(call(SomeAttention(), *given, visible, listener=listener), by_kernel)
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.parametrize("collect", [None, Collect()])
+def test_the_kernel_answers_every_step_of_generate(cache, collect, monkeypatch):
+    model, steps = family("LlamaForCausalLM").build(), []
+    attend = LayerCall.attend
+
+    def watched(self: LayerCall, head_gates: Tensor | None) -> Tensor:
+        output = attend(self, head_gates)
+        terms = {"mask": self.mask, "scale": self.scale, "head_gates": head_gates}
+        assert torch.equal(output.transpose(1, 2), by("cpu", self.query, self.key, self.value, **terms))
+        steps.append((self.query.shape[2], self.key.shape[2]))
+        return output
+
+    with attach(model, collect=collect):
+        monkeypatch.setattr(LayerCall, "attend", watched)
+        model.generate(IDS, max_new_tokens=3, do_sample=False, eos_token_id=None, cache_implementation=cache)
+    lengths = (13, 14, 15) if cache == "dynamic" else (steps[0][1],) * 3
+    rows = (13, 1, 1)
+    assert steps == [step for step in zip(rows, lengths, strict=True) for _ in range(2)]
+
+
+def test_a_mask_of_other_sizes_is_refused():
+    given = tensors()
+    for visible in (torch.ones(BATCH, 1, SEQ_LEN, KV_LEN + 1, dtype=torch.bool), some_visible()[..., :-1]):
+        with pytest.raises(ArgumentError, match=r"mask has shape \(2, 1, 5, .\), but kv_len is 7, not"):
+            call(SomeAttention(), *given, visible)
 
 
 @pytest.mark.parametrize("causal", [False, True])

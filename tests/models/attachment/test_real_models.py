@@ -1,5 +1,6 @@
 """Real models: every head's weights, and heads switched off, held against the models' own eager attention."""
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,6 +12,8 @@ from headwise.errors import MismatchError
 from headwise.evidence import Collect
 from headwise.models.attachment import attach, interface
 from headwise.models.opening.opened_model import OpenedModel
+
+from ...tolerance import assert_within_rule
 
 TEXTS = ["The bank raised rates because inflation was rising", "Hello there"]
 
@@ -46,10 +49,18 @@ def slice_zeroed(model: nn.Module, layer: int, head: int, head_dim: int) -> Iter
 
     hook = projections[layer].register_forward_pre_hook(before_projection)
     try:
-        with eager(model):
-            yield
+        yield
     finally:
         hook.remove()
+
+
+def in_float64(model: nn.Module) -> nn.Module:
+    """A copy of the model that computes in float64, with the same weights."""
+    return copy.deepcopy(model).double()
+
+
+def head_dim_of(model: nn.Module) -> int:
+    return model.config.hidden_size // model.config.num_attention_heads
 
 
 def padded_batch(opened: OpenedModel) -> dict[str, Tensor]:
@@ -58,10 +69,10 @@ def padded_batch(opened: OpenedModel) -> dict[str, Tensor]:
     return dict(batch)
 
 
-def outputs(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+def outputs(model: nn.Module, batch: dict[str, Tensor], *, gradients: bool = False) -> Tensor:
     """The logits, or the last hidden state, of the tokens that are no padding."""
-    with torch.no_grad():
-        return model(**batch)[0][batch["attention_mask"].bool()]
+    with torch.set_grad_enabled(gradients):
+        return model(**batch)[0].detach()[batch["attention_mask"].bool()]
 
 
 def test_weights_of_every_head_equal_those_of_eager(opened):
@@ -96,29 +107,66 @@ def test_weights_of_a_batch_equal_those_of_each_text_alone(smollm2):
 
 @pytest.mark.parametrize(("layer", "head"), [(0, 0), (3, 5), (5, 8)])
 def test_zero_ablation_equals_a_zeroed_slice_before_the_projection(opened, layer, head):
+    """Bit for bit with the same attention around it, and as near to float64 as eager comes."""
     model, batch = opened.model, padded_batch(opened)
     with eager(model):
         whole = outputs(model, batch)
-    with slice_zeroed(model, layer, head, model.config.hidden_size // model.config.num_attention_heads):
+    with slice_zeroed(model, layer, head, head_dim_of(model)), eager(model):
+        by_eager = outputs(model, batch)
+    assert (by_eager - whole).abs().max() > 1e-2
+    with attach(model) as heads:
+        with slice_zeroed(model, layer, head, head_dim_of(model)):
+            expected = outputs(model, batch)
+        heads.ablate(layer=layer, head=head)
+        found = outputs(model, batch)
+    assert torch.equal(found, expected)
+    exact_model = in_float64(model)
+    # Under eager a padding row that sees nothing would be NaN in float64; there is no kernel for float64.
+    with attach(exact_model), slice_zeroed(exact_model, layer, head, head_dim_of(model)):
+        exact = outputs(exact_model, batch)
+    assert_within_rule(found, exact, by_eager)
+
+
+@pytest.mark.parametrize(("layer", "head"), [(0, 0), (3, 5), (5, 8)])
+def test_where_gradients_flow_zero_ablation_has_the_digits_of_eager(opened, layer, head):
+    """Thirty layers turn eager's rounding into 8e-5 of a logit; only plain torch rounds as it does."""
+    model, batch = opened.model, padded_batch(opened)
+    with slice_zeroed(model, layer, head, head_dim_of(model)), eager(model):
         expected = outputs(model, batch)
-    assert (expected - whole).abs().max() > 1e-2
     with attach(model) as heads:
         heads.ablate(layer=layer, head=head)
-        torch.testing.assert_close(outputs(model, batch), expected, atol=1e-5, rtol=0)
+        found = outputs(model, batch, gradients=True)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
-def test_watching_the_heads_changes_no_bit(opened):
+@pytest.mark.parametrize("seq_len", [9, 64, 269])
+def test_attached_a_model_is_as_near_to_float64_as_under_eager(opened, seq_len):
+    text = " ".join(TEXTS[0][start:] for start in range(len(TEXTS[0]))) * 2
+    batch = dict(opened.tokenizer(text, return_tensors="pt", truncation=True, max_length=seq_len))
+    assert batch["input_ids"].shape == (1, seq_len)
+    exact_model = in_float64(opened.model)
+    with eager(exact_model):
+        exact = outputs(exact_model, batch)
+    with eager(opened.model):
+        by_eager = outputs(opened.model, batch)
+    with attach(opened.model):
+        assert_within_rule(outputs(opened.model, batch), exact, by_eager)
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+def test_watching_the_heads_changes_no_bit(opened, gradients):
+    batch = padded_batch(opened)
     with attach(opened.model) as heads:
-        unwatched = outputs(opened.model, padded_batch(opened))
+        unwatched = outputs(opened.model, batch, gradients=gradients)
         heads.collect = Collect(weights=True, map_size=4, top_k=2)
-        assert torch.equal(outputs(opened.model, padded_batch(opened)), unwatched)
+        assert torch.equal(outputs(opened.model, batch, gradients=gradients), unwatched)
 
 
 def test_generate_with_a_head_off_gives_the_tokens_of_the_zeroed_slice(smollm2):
     model, batch = smollm2.model, padded_batch(smollm2)
     options = {"max_new_tokens": 6, "do_sample": False}
     untouched = model.generate(**batch, **options)
-    with slice_zeroed(model, 3, 5, 64):
+    with slice_zeroed(model, 3, 5, 64), eager(model):
         expected = model.generate(**batch, **options)
     assert not torch.equal(expected, untouched)
     with attach(model, collect=Collect()) as heads:

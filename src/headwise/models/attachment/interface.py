@@ -19,6 +19,7 @@ from headwise import masks
 from headwise.errors import UnsupportedError
 from headwise.models.attachment.keywords import refuse_unknown
 from headwise.models.attachment.layer_call import LayerCall
+from headwise.models.attachment.mask_reading import MaskReading
 
 NAME = "headwise"
 
@@ -32,6 +33,10 @@ class Listener(Protocol):
 
     def collects_weights(self, module: nn.Module) -> bool:
         """Return whether the weights of this layer are collected."""
+        ...
+
+    def read_mask(self, mask: Tensor, sizes: masks.Sizes) -> MaskReading:
+        """Return what a mask says on a problem of these sizes."""
         ...
 
 
@@ -58,18 +63,22 @@ def attention_function(
     """Return `[batch, seq_len, num_heads, value_head_dim]`, and the weights where they are collected."""
     listener = _listener_of(module)
     refuse_unknown(module, options, collects_weights=listener.collects_weights(module))
+    batch = max(query.shape[0], key.shape[0])
+    if query.shape[0] != key.shape[0]:
+        # Learned queries come with a batch of one, as in the resamplers of vision models.
+        query, key, value = (tensor.expand(batch, -1, -1, -1) for tensor in (query, key, value))
     if attention_mask is None:
         mask: Tensor | masks.Mask | None = _claimed_mask(module, query.shape[2], is_causal, sliding_window)
         bias = position_bias
     else:
         _refuse_odd_mask(module, attention_mask)
-        mask, bias = _mask_and_bias(attention_mask, position_bias)
-    batch = max(query.shape[0], key.shape[0])
+        sizes = masks.Sizes(batch, query.shape[1], query.shape[2], key.shape[2])
+        mask, added = listener.read_mask(attention_mask, sizes)
+        bias = _sum(added, position_bias)
     call = LayerCall(
-        # Learned queries come with a batch of one, as in the resamplers of vision models.
-        query=query.expand(batch, -1, -1, -1),
-        key=key.expand(batch, -1, -1, -1),
-        value=value.expand(batch, -1, -1, -1),
+        query=query,
+        key=key,
+        value=value,
         mask=mask,
         bias=bias,
         scale=scaling,
@@ -83,7 +92,11 @@ def attention_function(
 
 def mask_function(*args: Any, **kwargs: Any) -> Tensor | None:
     """Return transformers' boolean mask, True means may attend; never None, so that nothing is guessed."""
-    return sdpa_mask(*args, **{**kwargs, "allow_is_causal_skip": False, "allow_is_bidirectional_skip": False})
+    # A tensor that is made in inference mode would not say whether it was changed since it was read.
+    with torch.inference_mode(False):
+        return sdpa_mask(
+            *args, **{**kwargs, "allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
+        )
 
 
 def register() -> None:
@@ -135,15 +148,7 @@ def _refuse_odd_mask(module: nn.Module, attention_mask: Tensor) -> None:
         )
 
 
-def _mask_and_bias(attention_mask: Tensor, position_bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Return what a mask hides, as a boolean tensor, and what is added to the scores, if anything.
-
-    In a float mask transformers hides with the lowest number of the dtype, or with -inf.
-    """
-    if attention_mask.dtype == torch.bool:
-        return attention_mask, position_bias
-    visible = attention_mask > torch.finfo(attention_mask.dtype).min
-    added = attention_mask.masked_fill(~visible, 0.0)
-    if not bool(added.any()):
-        return visible, position_bias
-    return visible, added if position_bias is None else added + position_bias
+def _sum(first: Tensor | None, second: Tensor | None) -> Tensor | None:
+    if first is None or second is None:
+        return second if first is None else first
+    return first + second

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from headwise import masks, ops
 from headwise.evidence import Collect, Evidence
+from headwise.models.attachment.mask_reading import Runs
 
 
 @dataclass(frozen=True)
@@ -33,26 +35,26 @@ class LayerCall:
 
     def attend(self, head_gates: Tensor | None) -> Tensor:
         """Return the output of every head, `[batch, num_heads, seq_len, value_head_dim]`."""
-        # Asking for the logsumexp keeps off torch's fused kernel, which rounds in another order than eager;
-        # layers amplify that, and watching a head must change no number, an ablation none but its effect.
+        # Asking for the logsumexp keeps off torch's fused kernel, which has other digits than headwise's own
+        # and than eager. Where there is a gradient or dropout, plain torch gives eager's own.
         return ops.attention_with_logsumexp(
-            self.query, self.key, self.value, dropout=self.dropout, impl="torch", **self._terms(head_gates)
+            self.query, self.key, self.value, dropout=self.dropout, **self._terms(head_gates)
         ).output
 
     def observe(self, head_gates: Tensor | None, collect: Collect) -> tuple[Tensor, Evidence[Tensor]]:
         """Return the output of every head, and the evidence, which is of the weights before dropout."""
         call = self._without_empty_cache()
-        seen = ops.observe(call.query, call.key, call.value, collect=collect, **call._terms(head_gates))
-        return (self.attend(head_gates) if self.dropout else seen.output), seen.evidence
+        with torch.no_grad():  # evidence has no gradient
+            seen = ops.observe(call.query, call.key, call.value, collect=collect, **call._terms(head_gates))
+        # The output is the one of an unwatched layer: watching a head must change no number.
+        return self.attend(head_gates), seen.evidence
 
     def real_rows(self) -> Tensor | None:
         """Return which rows are no padding, `[batch or 1, seq_len]`, in a layer that attends to its own rows.
 
         A padding token is one that no row sees. None means that nothing is known to be padding.
         """
-        if not isinstance(self.mask, Tensor) or self.query.shape[2] != self.key.shape[2]:
-            return None
-        return self.mask.any(dim=1).any(dim=1)
+        return self._seen_keys() if self.query.shape[2] == self.key.shape[2] else None
 
     def _terms(self, head_gates: Tensor | None) -> dict[str, Any]:
         return {
@@ -70,14 +72,24 @@ class LayerCall:
         Evidence counts positions back from the last key, which must be the last one written.
         """
         seq_len, kv_len = self.query.shape[2], self.key.shape[2]
-        if not isinstance(self.mask, Tensor) or kv_len <= seq_len or self.mask.shape[3] != kv_len:
+        seen = None if kv_len <= seq_len else self._seen_keys()
+        if seen is None:
             return self
-        seen = self.mask.flatten(0, 2).any(dim=0).nonzero()
-        stop = max(seq_len, int(seen.max()) + 1) if len(seen) else kv_len
+        places = seen.any(dim=0).nonzero()
+        stop = max(seq_len, int(places.max()) + 1) if len(places) else kv_len
         return replace(
             self,
             key=self.key[:, :, :stop],
             value=self.value[:, :, :stop],
-            mask=self.mask[..., :stop],
+            mask=self.mask[..., :stop] if isinstance(self.mask, Tensor) else self.mask,
             bias=None if self.bias is None else self.bias[..., :stop],
         )
+
+    def _seen_keys(self) -> Tensor | None:
+        """Return which keys any row sees, `[batch or 1, kv_len]`; None where no mask tensor says it."""
+        kv_len = self.key.shape[2]
+        if isinstance(self.mask, Runs):
+            return torch.from_numpy(self.mask.seen_keys(kv_len))
+        if isinstance(self.mask, Tensor) and self.mask.shape[3] == kv_len:
+            return self.mask.any(dim=1).any(dim=1)
+        return None

@@ -12,12 +12,14 @@ from typing import Any, NoReturn
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from headwise import masks
 from headwise.errors import UnsupportedError
 from headwise.evidence import Collect, Evidence
 from headwise.models.attachment.ablation import Ablations
 from headwise.models.attachment.discover import AttachedLayer, Trace
 from headwise.models.attachment.interface import NAME
 from headwise.models.attachment.layer_call import LayerCall
+from headwise.models.attachment.mask_reading import MaskMemory, MaskReading, read
 from headwise.models.attachment.positions import positions_of
 from headwise.models.attachment.switch import Implementations
 
@@ -31,6 +33,7 @@ class _Forward(threading.local):
         self.evidence: dict[AttachedLayer, Evidence[Tensor]] = {}
         self.positions: Tensor | None = None
         self.capture: tuple[AttachedLayer, list[LayerOutput]] | None = None
+        self.masks = MaskMemory()
 
 
 LayerOutput = tuple[Tensor, LayerCall]
@@ -111,6 +114,12 @@ class Recorder:
         """Return whether the weights of a layer are collected."""
         return any(self.collect[seat].weights for seat in self._seats.get(module, ()) if seat in self.collect)
 
+    def read_mask(self, mask: Tensor, sizes: masks.Sizes) -> MaskReading:
+        """Return what a mask says on a problem of these sizes; the layers of one forward share it."""
+        forward = self._forward
+        # Outside a forward nothing says when to let go of the mask.
+        return forward.masks.read(mask, sizes) if forward.running else read(mask, sizes)
+
     def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Start a forward of the model: forget the one before.
 
@@ -127,6 +136,7 @@ class Recorder:
         forward = self._forward
         forward.running = True
         forward.calls.clear()
+        forward.masks.forget()
         forward.positions = None
         if forward.capture is None:
             forward.evidence = {}
@@ -138,6 +148,7 @@ class Recorder:
         """End a forward of the model, also one that failed."""
         self._forward.running = False
         self._forward.calls.clear()
+        self._forward.masks.forget()
         self._forward.positions = None
 
     def _positions(self, layer: AttachedLayer) -> Tensor | None:
