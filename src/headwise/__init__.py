@@ -14,13 +14,15 @@ from headwise.errors import ArgumentError, HeadwiseError, MismatchError, ModelEr
 from headwise.version import __version__
 
 if TYPE_CHECKING:
+    from headwise.cache import KVCache, RollingKVCache
     from headwise.evidence import Collect, Evidence
     from headwise.layout import HeadLayout
-    from headwise.masks import Causal, Dense, Lengths, Packed, Prefix, Window
+    from headwise.masks import Causal, CausalFrom, Dense, Lengths, Packed, Prefix, Window
     from headwise.models.attachment import attach
     from headwise.models.opening.opened_model import open_model
     from headwise.nn import MultiHeadAttention
     from headwise.ops import attention, attention_with_logsumexp, choose, merge, observe
+    from headwise.verbs.bench.compute import bench
     from headwise.verbs.explain import explain_two_heads
     from headwise.verbs.plan import plan
     from headwise.verbs.view import view
@@ -28,11 +30,13 @@ if TYPE_CHECKING:
 _HOME_OF = {
     **dict.fromkeys(("Collect", "Evidence"), "headwise.evidence"),
     "HeadLayout": "headwise.layout",
-    **dict.fromkeys(("Causal", "Dense", "Lengths", "Packed", "Prefix", "Window"), "headwise.masks"),
+    **dict.fromkeys(("Causal", "CausalFrom", "Dense", "Lengths", "Packed", "Prefix", "Window"), "headwise.masks"),
     **dict.fromkeys(("attention", "attention_with_logsumexp", "choose", "merge", "observe"), "headwise.ops"),
+    **dict.fromkeys(("KVCache", "RollingKVCache"), "headwise.cache"),
     "MultiHeadAttention": "headwise.nn",
     "attach": "headwise.models.attachment",
     "open_model": "headwise.models.opening.opened_model",
+    "bench": "headwise.verbs.bench.compute",
     "plan": "headwise.verbs.plan",
     "explain_two_heads": "headwise.verbs.explain",
     "view": "headwise.verbs.view",
@@ -41,23 +45,27 @@ _HOME_OF = {
 __all__ = [
     "ArgumentError",
     "Causal",
+    "CausalFrom",
     "Collect",
     "Dense",
     "Evidence",
     "HeadLayout",
     "HeadwiseError",
+    "KVCache",
     "Lengths",
     "MismatchError",
     "ModelError",
     "MultiHeadAttention",
     "Packed",
     "Prefix",
+    "RollingKVCache",
     "UnsupportedError",
     "Window",
     "__version__",
     "attach",
     "attention",
     "attention_with_logsumexp",
+    "bench",
     "choose",
     "explain_two_heads",
     "merge",

@@ -91,10 +91,11 @@ def attend(
     if 0 in (heads, seq_len):
         return
     rows, tiles = group_size * seq_len, -(-kv_len // TILE)
-    if rows <= BLOCK_ROWS:  # `streamed`
+    is_streamed = rows <= BLOCK_ROWS
+    if is_streamed:
         entries, ring = heads * max(1, -(-tiles // CHUNK_TILES)), 1
         buffer_floats = heads * tiles * share_floats(rows, value_head_dim)
-    else:  # `packed`
+    else:
         entries = heads * (tiles + -(-rows // BLOCK_ROWS))
         ring = min(heads, num_threads)
         buffer_floats = ring * head_floats(kv_len, head_dim, value_head_dim)
@@ -110,15 +111,17 @@ def attend(
         | HAS_SINKS * (arrays.sinks is not None)
         | HAS_GATES * (arrays.gates is not None)
     )
-    entry = partial(
-        entry_for(is_wide=element == "float32"),
+    given = (
         arrays.query, arrays.key, arrays.value, output, _no_logsumexp if logsumexp is None else logsumexp,
         arrays.starts, arrays.stops,
         _no_mask if arrays.mask is None else arrays.mask, _no_bias if arrays.bias is None else arrays.bias,
         _no_sinks if arrays.sinks is None else arrays.sinks, _no_gates if arrays.gates is None else arrays.gates,
-        scale, 0.0 if softcap is None else softcap, _KINDS[element], present,
-        np.zeros(PER_HEAD + 2 * heads, np.int64), desk_memory, np.empty(threads * integers, np.int64), buffers, ring,
     )  # fmt: skip
+    numbers = (scale, 0.0 if softcap is None else softcap, _KINDS[element], present)
+    counters = np.zeros(PER_HEAD + 2 * heads, np.int64)
+    shared = (counters, desk_memory, np.empty(threads * integers, np.int64), buffers)
+    run = entry_for(is_wide=element == "float32", is_streamed=is_streamed)
+    entry = partial(run, given, numbers, shared, ring)
     with POOL.helping(partial(entry, False), threads - 1):
         entry(True)
     _keep(memory)

@@ -16,33 +16,36 @@ from llvmlite import binding
 from numba import types
 
 from headwise.kernels.emission import EMITTED
-from headwise.kernels.entry import compile_entry, compile_vector_code
+from headwise.kernels.entry import compile_packed, compile_streamed, compile_vector_code
 
 _NOTICE_AFTER_SECONDS = 1.0
 _lock = threading.RLock()
 # A fork waits for a compilation: a child would inherit the locks, ours and Numba's, with nobody to open them.
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
-_entries: dict[bool, Any] = {}
+_entries: dict[tuple[bool, bool], Any] = {}
 _kept: list[Any] = []  # the vector code lives as long as what was compiled for it
 
 
-def entry_for(*, is_wide: bool) -> Any:
-    """Return the entry for float32 tensors, or for 16-bit ones; compiled or read from disk if need be."""
-    found = _entries.get(is_wide)
+def entry_for(*, is_wide: bool, is_streamed: bool) -> Any:
+    """Return the way in for float32 tensors or for 16-bit ones, for few rows or for many.
+
+    Compiled when it is first asked for, or read from disk.
+    """
+    found = _entries.get((is_wide, is_streamed))
     if found is not None:
         return found
     with _lock:
-        if is_wide not in _entries:
+        if (is_wide, is_streamed) not in _entries:
             notice = threading.Timer(_NOTICE_AFTER_SECONDS, _say_what_takes_long)
             notice.daemon = True
             notice.start()
+            element = types.float32 if is_wide else types.int16
+            compile_one = compile_streamed if is_streamed else compile_packed
             try:
-                _entries[is_wide] = kept_on_disk(
-                    partial(_compile_all, types.float32 if is_wide else types.int16)
-                )
+                _entries[is_wide, is_streamed] = kept_on_disk(partial(_compile_all, compile_one, element))
             finally:
                 notice.cancel()
-        return _entries[is_wide]
+        return _entries[is_wide, is_streamed]
 
 
 def source_hash() -> str:
@@ -63,7 +66,7 @@ def kept_on_disk(make: Callable[..., Any]) -> Any:
             return make(source, on_disk=False)
 
 
-def _compile_all(element: types.Type, source: str, *, on_disk: bool) -> Any:
+def _compile_all(compile_one: Callable[..., Any], element: types.Type, source: str, *, on_disk: bool) -> Any:
     if not _kept:
         # The code on disk writes the addresses by their order, which was that of whatever was imported first.
         for symbol in sorted(EMITTED):
@@ -74,7 +77,7 @@ def _compile_all(element: types.Type, source: str, *, on_disk: bool) -> Any:
         for symbol, address in zip(EMITTED, addresses, strict=True):
             binding.add_symbol(symbol, int(address))
         _kept.append(vector_code)
-    return compile_entry(element, source, on_disk=on_disk)
+    return compile_one(element, source, on_disk=on_disk)
 
 
 def _say_what_takes_long() -> None:

@@ -11,7 +11,17 @@ from headwise.kernels.desks import DESK_FLOATS, desk_of
 from headwise.kernels.emission import inner, write_addresses
 from headwise.kernels.memory import bytes_of, fetch_add, moved, pointer_to
 from headwise.kernels.problem import Problem
-from headwise.kernels.schedule import FINISHED, NEXT_DESK, entry_count, wait_for, work
+from headwise.kernels.schedule import (
+    FINISHED,
+    NEXT_DESK,
+    pack_or_attend,
+    packed_entries_per_head,
+    stream,
+    streamed_entries_per_head,
+    take_entry,
+    tick_off,
+    wait_for,
+)
 
 HAS_LOGSUMEXP, HAS_MASK, HAS_BIAS, HAS_SINKS, HAS_GATES = (1 << bit for bit in range(5))
 """Which of the arrays that may be absent are there; an array of size 1 stands in for one that is not."""
@@ -22,20 +32,19 @@ def _array(element: types.Type, rank: int) -> types.Array:
 
 
 def signature(element: types.Type) -> Any:
-    """Return the types of the entry's arguments for tensors of one element type.
+    """Return the types of an entry's arguments for tensors of one element type.
 
     16-bit numbers come as int16; `kind` says which they are.
     """
-    tensor, counts = _array(element, 4), _array(types.int64, 1)
-    floats = {rank: _array(types.float32, rank) for rank in range(1, 5)}
-    return types.void(
-        *(tensor,) * 4, floats[3],  # query, key, value, output, logsumexp
-        *(_array(types.int64, 2),) * 2,  # starts, stops
+    tensor, positions = _array(element, 4), _array(types.int64, 2)
+    integers, floats = _array(types.int64, 1), {rank: _array(types.float32, rank) for rank in range(1, 5)}
+    given = types.Tuple((
+        *(tensor,) * 4, floats[3], positions, positions,  # query, key, value, output; logsumexp; starts, stops
         _array(types.uint8, 4), floats[4], floats[1], floats[2],  # mask, bias, sinks, gates
-        types.float64, types.float64, types.int64, types.int64,  # scale, softcap, kind, present
-        counts, floats[1], counts, floats[1], types.int64,  # counters, desks, integers, buffers, ring
-        types.boolean,  # is_caller
-    )  # fmt: skip
+    ))  # fmt: skip
+    shared = types.Tuple((integers, floats[1], integers, floats[1]))  # counters, desks, their integers, buffers
+    numbers = types.Tuple((types.float64, types.float64, types.int64, types.int64))  # `_problem_of` has the names
+    return types.void(given, numbers, shared, types.int64, types.boolean)  # ring, is_caller
 
 
 @inner
@@ -51,9 +60,9 @@ def _elements(strides, size):
 
 
 @inner
-def _problem_of(
-    query, key, value, output, logsumexp, starts, stops, mask, bias, sinks, gates, scale, softcap, kind, present
-):
+def _problem_of(given, numbers):
+    query, key, value, output, logsumexp, starts, stops, mask, bias, sinks, gates = given
+    scale, softcap, kind, present = numbers
     return Problem(
         kind,
         bytes_of(query), query.strides, bytes_of(key), key.strides, bytes_of(value), value.strides,
@@ -69,36 +78,64 @@ def _problem_of(
     )  # fmt: skip
 
 
-def compile_entry(element: types.Type, source: str, *, on_disk: bool) -> Any:
-    """Return the compiled entry for one element type; `source` names all that it is made from.
+@inner
+def _seated(shared):
+    """Return a desk of the thread's own, its list of query heads, the counters and the buffers."""
+    counters, desks, integers, buffers = shared
+    seat = fetch_add(moved(pointer_to(counters), NEXT_DESK), 1)
+    integers_per_desk = integers.size // (desks.size // DESK_FLOATS)
+    desk, group = desk_of(
+        moved(pointer_to(desks), seat * DESK_FLOATS), moved(pointer_to(integers), seat * integers_per_desk)
+    )
+    return desk, group, pointer_to(counters), pointer_to(buffers)
+
+
+def compile_packed(element: types.Type, source: str, *, on_disk: bool) -> Any:
+    """Return the compiled way through `packed` for one element type; `source` names all it is made from.
 
     Every thread that works at a problem calls it with the same arrays. The caller's own call comes back when
     all entries of the list are done, a helper's as soon as none is left to take.
     """
 
-    def entry(
-        query, key, value, output, logsumexp, starts, stops, mask, bias, sinks, gates, scale, softcap, kind,
-        present, counters, desks, integers, buffers, ring, is_caller,
-    ):  # fmt: skip
-        problem = _problem_of(
-            query, key, value, output, logsumexp, starts, stops, mask, bias, sinks, gates, scale, softcap,
-            kind, present,
-        )  # fmt: skip
-        shared = pointer_to(counters)
-        seat = fetch_add(moved(shared, NEXT_DESK), 1)
-        per_desk = integers.size // (desks.size // DESK_FLOATS)
-        desk, group = desk_of(
-            moved(pointer_to(desks), seat * DESK_FLOATS), moved(pointer_to(integers), seat * per_desk)
-        )
-        work(problem, desk, group, shared, pointer_to(buffers), ring)
+    def entry(given, numbers, shared, ring, is_caller):
+        problem = _problem_of(given, numbers)
+        desk, group, counters, buffers = _seated(shared)
+        count = problem.batch * problem.num_kv_heads * packed_entries_per_head(problem)
+        taken = take_entry(counters)
+        while taken < count:
+            pack_or_attend(problem, desk, group, counters, buffers, ring, taken)
+            tick_off(counters)
+            taken = take_entry(counters)
         if is_caller:
-            wait_for(moved(shared, FINISHED), entry_count(problem))
+            wait_for(moved(counters, FINISHED), count)
         len(source)  # Numba keys what it keeps on disk by this text, as by all that a function closes over
 
+    return _compiled(entry, f"packed_{element}", element, on_disk=on_disk)
+
+
+def compile_streamed(element: types.Type, source: str, *, on_disk: bool) -> Any:
+    """Return the compiled way through `streamed`, called as that through `packed` is."""
+
+    def entry(given, numbers, shared, _ring, is_caller):
+        problem = _problem_of(given, numbers)
+        desk, group, counters, buffers = _seated(shared)
+        count = problem.batch * problem.num_kv_heads * streamed_entries_per_head(problem)
+        taken = take_entry(counters)
+        while taken < count:
+            stream(problem, desk, group, counters, buffers, taken)
+            tick_off(counters)
+            taken = take_entry(counters)
+        if is_caller:
+            wait_for(moved(counters, FINISHED), count)
+        len(source)
+
+    return _compiled(entry, f"streamed_{element}", element, on_disk=on_disk)
+
+
+def _compiled(entry: Any, name: str, element: types.Type, *, on_disk: bool) -> Any:
     # Numba keeps one index on disk for each qualified name, and two processes may write it at once.
-    entry.__qualname__ = f"entry_{element}"
-    compiled = njit(signature(element), nogil=True, cache=on_disk, error_model="numpy", no_cfunc_wrapper=True)
-    return compiled(entry)
+    entry.__qualname__ = name
+    return njit(signature(element), nogil=True, cache=on_disk, error_model="numpy", no_cfunc_wrapper=True)(entry)
 
 
 def compile_vector_code(source: str, *, on_disk: bool) -> Any:

@@ -7,7 +7,7 @@ already taken, so it ends.
 
 from __future__ import annotations
 
-from headwise.kernels.emission import inner
+from headwise.kernels.emission import inner, leaf
 from headwise.kernels.geometry import BLOCK_ROWS, TILE
 from headwise.kernels.memory import fetch_add, load_shared, moved, yield_thread
 from headwise.kernels.packed import attend_block, pack_tile, packed_head_floats
@@ -15,72 +15,53 @@ from headwise.kernels.rows import write_skipped_heads
 from headwise.kernels.streamed import CHUNK_TILES, attend_chunk, join_shares, share_size
 
 NEXT, FINISHED, NEXT_DESK, PER_HEAD = range(4)
+"""The counters: entries taken, entries done, desks taken, and from there on one or two for each KV head."""
+
 _SPINS = 64
 
 
-@inner
+@leaf
 def tile_count(problem):
     """Return how many tiles the keys have."""
     return (problem.kv_len + TILE - 1) // TILE
 
 
-@inner
+@leaf
 def group_rows(problem):
     """Return how many rows read one KV head, all heads working."""
     return problem.num_heads // problem.num_kv_heads * problem.seq_len
 
 
-@inner
-def is_streamed(problem):
-    """Return whether the rows are few enough to read keys and values once, unpacked."""
-    return group_rows(problem) <= BLOCK_ROWS
-
-
-@inner
-def entries_per_head(problem):
-    """Return how many entries of the list a KV head has."""
-    if is_streamed(problem):
-        return max(1, (tile_count(problem) + CHUNK_TILES - 1) // CHUNK_TILES)
+@leaf
+def packed_entries_per_head(problem):
+    """Return how many entries a KV head has whose tiles are packed: one a tile, one a block of rows."""
     return tile_count(problem) + _blocks(problem)
 
 
-@inner
-def entry_count(problem):
-    """Return the length of the list."""
-    return entries_per_head(problem) * problem.batch * problem.num_kv_heads
+@leaf
+def streamed_entries_per_head(problem):
+    """Return how many entries a KV head has that is streamed: one a chunk of tiles."""
+    return max(1, (tile_count(problem) + CHUNK_TILES - 1) // CHUNK_TILES)
 
 
-@inner
-def buffer_floats(problem):
-    """Return how many numbers must be kept for one KV head in flight."""
-    if is_streamed(problem):
-        return tile_count(problem) * share_size(group_rows(problem), problem.value_head_dim)
-    return packed_head_floats(problem.kv_len, problem.head_dim, problem.value_head_dim)
-
-
-@inner
+@leaf
 def _blocks(problem):
     return (group_rows(problem) + BLOCK_ROWS - 1) // BLOCK_ROWS
 
 
-@inner
-def work(problem, desk, heads, counters, buffers, ring):
-    """Take entries and do them until none is left."""
-    per_head = entries_per_head(problem)
-    total = entry_count(problem)
-    while True:
-        entry = fetch_add(counters, 1)
-        if entry >= total:
-            return
-        head, number = divmod(entry, per_head)
-        if is_streamed(problem):
-            _stream(problem, desk, heads, counters, buffers, head, number, per_head)
-        else:
-            _pack_or_attend(problem, desk, heads, counters, buffers, ring, head, number)
-        fetch_add(moved(counters, FINISHED), 1)
+@leaf
+def take_entry(counters):
+    """Return the number of the next entry that nobody has taken."""
+    return fetch_add(counters, 1)
 
 
-@inner
+@leaf
+def tick_off(counters):
+    """Note that an entry is done."""
+    fetch_add(moved(counters, FINISHED), 1)
+
+
+@leaf
 def wait_for(counter, count):
     """Wait until a shared counter has come to `count`."""
     spins = 0
@@ -91,11 +72,14 @@ def wait_for(counter, count):
 
 
 @inner
-def _pack_or_attend(problem, desk, heads, counters, buffers, ring, head, number):
+def pack_or_attend(problem, desk, heads, counters, buffers, ring, entry):
+    """Do one entry: pack a tile of a KV head, or attend with a block of its rows once all tiles are packed."""
     all_heads, tiles, blocks = problem.batch * problem.num_kv_heads, tile_count(problem), _blocks(problem)
+    head, number = divmod(entry, tiles + blocks)
     packed_tiles, done_blocks = moved(counters, PER_HEAD), moved(counters, PER_HEAD + all_heads)
     batch, kv_head = divmod(head, problem.num_kv_heads)
-    packed = moved(buffers, head % ring * buffer_floats(problem))
+    size = packed_head_floats(problem.kv_len, problem.head_dim, problem.value_head_dim)
+    packed = moved(buffers, head % ring * size)
     if number < tiles:
         if head >= ring:
             wait_for(moved(done_blocks, head - ring), blocks)
@@ -114,9 +98,13 @@ def _pack_or_attend(problem, desk, heads, counters, buffers, ring, head, number)
 
 
 @inner
-def _stream(problem, desk, heads, counters, buffers, head, number, chunks):
+def stream(problem, desk, heads, counters, buffers, entry):
+    """Do one entry: a chunk of a KV head's tiles; and join the chunks, if it is the head's last."""
+    chunks = streamed_entries_per_head(problem)
+    head, number = divmod(entry, chunks)
     batch, kv_head = divmod(head, problem.num_kv_heads)
-    shares = moved(buffers, head * buffer_floats(problem))
+    size = tile_count(problem) * share_size(group_rows(problem), problem.value_head_dim)
+    shares = moved(buffers, head * size)
     low, high = _visible(problem, batch)
     first, last = low // TILE, (high + TILE - 1) // TILE
     begin = max(number * CHUNK_TILES, first)

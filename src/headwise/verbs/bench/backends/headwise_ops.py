@@ -8,7 +8,7 @@ from headwise import ops
 from headwise.verbs.bench.backends.backend import Backend, Prepared
 from headwise.verbs.bench.problem import Problem
 
-IMPL: ops.Implementation = "auto"
+IMPL: ops.Implementation = "cpu"
 
 
 class HeadwiseOps(Backend):
