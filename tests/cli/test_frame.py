@@ -27,12 +27,12 @@ def raising(error: BaseException) -> Callable[..., None]:
 def test_without_arguments_it_shows_the_verbs(run: Run) -> None:
     done = run()
     assert (done.returncode, done.stderr) == (0, "")
-    for verb in ("view", "explain", "plan"):
+    for verb in ("view", "explain", "plan", "bench"):
         assert f"\n  {verb} " in done.stdout
 
 
 def test_only_verbs_that_exist_are_commands() -> None:
-    assert sorted(command.name or "" for command in app.registered_commands) == ["explain", "plan", "view"]
+    assert sorted(command.name or "" for command in app.registered_commands) == ["bench", "explain", "plan", "view"]
 
 
 def test_version_and_module_form(run: Run, run_python: Run) -> None:
