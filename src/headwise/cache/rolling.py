@@ -6,10 +6,8 @@ import torch
 
 from headwise.cache.layer_cache import LayerCache, Row, places_for
 from headwise.counts import checked_size
+from headwise.kernels.geometry import TILE
 from headwise.masks import Dense, Mask
-
-TILE = 256
-"""The keys an attention kernel takes at a time. Keys move by whole tiles, so each keeps its place in one."""
 
 
 class RollingKVCache(LayerCache):

@@ -5,8 +5,14 @@ in which a sequence comes. How: key tiles lie at absolute positions, each row's 
 order that its neighbours do not touch, tiles are joined in the order of the keys, a hidden tile adds nothing,
 and the list of work depends on the shape alone.
 
-From the outside in: `attend` (the way in), `pool` (threads), `compiled` and `entry` (compiling), `schedule` (the
-list of work); `packed` (many rows) and `streamed` (few rows), on `rows`, `tiles`, `bringing` and `careful`; below
-them the vector code: `products`, `streaming`, `softmax`, `ledger`, `exponential`, `packing`; and `geometry`, what
-all of it is measured by. Nothing here is imported before the kernel is first needed.
+From the outside in:
+
+- `attend`, the way in; `pool`, the threads; `compiled` and `entry`, compiling; `schedule`, the list of work
+- `packed` for many rows and `streamed` for few, on `rows`, `tiles`, `bringing` and `careful`
+- the vector code: `products`, `streaming`, `softmax`, `ledger`, `exponential`, `packing`
+- what all of it stands on: `problem` and `desks`, what compiled code works on and in; `emission` and
+  `memory`, its instructions; `host` and `geometry`, the processor and the sizes it asks for
+- `probes`, what the processor could do at most
+
+Nothing here but `geometry`, which is numbers alone, is imported before the kernel is first needed.
 """

@@ -5,21 +5,22 @@ from __future__ import annotations
 from headwise.kernels.emission import inner, leaf
 from headwise.kernels.geometry import PANEL
 from headwise.kernels.host import GEOMETRY
-from headwise.kernels.memory import moved
+from headwise.kernels.memory import Bytes, Floats, moved
 from headwise.kernels.packing import element_bytes, pack_full_key_panel, widen_number, widen_row
+from headwise.kernels.problem import Desk, Problem
 from headwise.kernels.rows import padded_width
 
 _LANES = GEOMETRY.lanes
 
 
 @leaf
-def line_of(tensor, strides, batch, head, place):
+def line_of(tensor: Bytes, strides: tuple[int, int, int, int], batch: int, head: int, place: int) -> Bytes:
     """Return the first byte of one row of a tensor."""
     return moved(tensor, batch * strides[0] + head * strides[1] + place * strides[2])
 
 
 @inner
-def bring_keys(problem, desk, batch, kv_head, first, panel):
+def bring_keys(problem: Problem, desk: Desk, batch: int, kv_head: int, first: int, panel: Floats) -> None:
     """Fill one panel `[head_dim, PANEL]` with the keys from `first` on; 0 behind the last key."""
     strides = problem.key_strides
     keys = line_of(problem.key, strides, batch, kv_head, first)
@@ -37,7 +38,16 @@ def bring_keys(problem, desk, batch, kv_head, first, panel):
 
 
 @inner
-def bring_values(problem, desk, batch, kv_head, first, count, panels, panel_stride):
+def bring_values(
+    problem: Problem,
+    desk: Desk,
+    batch: int,
+    kv_head: int,
+    first: int,
+    count: int,
+    panels: Floats,
+    panel_stride: int,
+) -> None:
     """Fill the panels `[keys, PANEL]`, `panel_stride` numbers apart, with the values from `first` on."""
     strides = problem.value_strides
     whole = 0

@@ -11,16 +11,27 @@ import math
 
 import numpy as np
 
-from headwise.kernels.emission import inner
 from headwise.kernels.bringing import line_of
+from headwise.kernels.emission import inner
 from headwise.kernels.geometry import TILE
-from headwise.kernels.memory import fused, moved
+from headwise.kernels.memory import Floats, fused, moved
 from headwise.kernels.packing import widen_number
+from headwise.kernels.problem import Desk, Problem
 from headwise.kernels.rows import sees
 
 
 @inner
-def sum_carefully(problem, desk, batch, kv_head, row, tile, start, stop, sums):
+def sum_carefully(
+    problem: Problem,
+    desk: Desk,
+    batch: int,
+    kv_head: int,
+    row: int,
+    tile: int,
+    start: int,
+    stop: int,
+    sums: Floats,
+) -> None:
     """Write one row's weighted sum over the keys `start .. stop` of a tile."""
     strides = problem.value_strides
     weights = moved(desk.weights, row * TILE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headwise.kernels.emission import inner
 from headwise.kernels.geometry import BLOCK_ROWS, LARGEST_HEAD_DIM, PANEL, TILE
 from headwise.kernels.ledger import LEDGER_FLOATS
-from headwise.kernels.memory import moved
+from headwise.kernels.memory import Floats, Integers, moved
 from headwise.kernels.problem import Desk
 
 _BLOCK_FLOATS = BLOCK_ROWS * LARGEST_HEAD_DIM
@@ -25,7 +25,7 @@ def desk_integers(group_size: int) -> int:
 
 
 @inner
-def desk_of(floats, integers):
+def desk_of(floats: Floats, integers: Integers) -> tuple[Desk, Integers]:
     """Return the desk laid out at these places, and where the list of query heads lies."""
     weights = moved(floats, _BLOCK_FLOATS)
     outputs = moved(weights, BLOCK_ROWS * TILE)

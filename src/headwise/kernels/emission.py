@@ -10,12 +10,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
+import numba.extending
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 FLOAT = ir.FloatType()
 INT32 = ir.IntType(32)
@@ -24,13 +24,40 @@ INT64 = ir.IntType(64)
 FloatPointer = types.CPointer(types.float32)
 BytePointer = types.CPointer(types.uint8)
 
+_Compiled = TypeVar("_Compiled", bound=Callable[..., Any])
+_Arguments = ParamSpec("_Arguments")
 
-_COMMON = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-inner = njit(**_COMMON)
-"""Marks what compiled code calls and Python never does: no way in from Python is made for it."""
+_FROM_COMPILED_CODE = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
-leaf = njit(forceinline=True, **_COMMON)
-"""The same for what is small and called often: a call hands over a whole problem, some seventy values."""
+
+def inner(function: _Compiled) -> _Compiled:
+    """Mark what compiled code calls and Python never does: no way in from Python is made for it.
+
+    Numba takes the types from each call; annotations are for the reader.
+    """
+    compiled: _Compiled = njit(**_FROM_COMPILED_CODE)(function)
+    return compiled
+
+
+def leaf(function: _Compiled) -> _Compiled:
+    """Mark the same where it is small and called often, to be put in place of its calls.
+
+    A call hands over a whole problem, some seventy values.
+    """
+    compiled: _Compiled = njit(forceinline=True, **_FROM_COMPILED_CODE)(function)
+    return compiled
+
+
+def intrinsic(
+    typing: Callable[Concatenate[Any, _Arguments], tuple[Any, Any]],
+) -> Callable[_Arguments, Any]:
+    """Make a function that returns a signature, and what emits the code, into one that compiled code calls.
+
+    Its first argument, the typing context, is Numba's affair; the others are types here and values in a call.
+    """
+    callable_there: Callable[_Arguments, Any] = numba.extending.intrinsic(typing)
+    return callable_there
+
 
 _ALIGNMENT = {"float": 4, "half": 2, "i16": 2}
 
@@ -79,7 +106,8 @@ class Lanes:
         """Return a vector with one scalar in every lane."""
         empty = ir.Constant(self.type, ir.Undefined)
         first = self.builder.insert_element(empty, scalar, ir.Constant(INT32, 0))
-        return self.builder.shuffle_vector(first, empty, ir.Constant(vector(self.lanes, INT32), [0] * self.lanes))
+        everywhere = ir.Constant(vector(self.lanes, INT32), [0] * self.lanes)
+        return self.builder.shuffle_vector(first, empty, everywhere)
 
     def shuffle(self, left: ir.Value, right: ir.Value, order: list[int]) -> ir.Value:
         """Return the elements of both vectors that `order` names, those of `right` counted on from `left`."""
@@ -108,7 +136,7 @@ EMITTED: dict[str, tuple[Callable[..., None], tuple[types.Type, ...]]] = {}
 """Every vector function by its symbol: what emits it, and the types of its arguments."""
 
 
-def native(*arguments: types.Type) -> Callable[[Callable[..., None]], Any]:
+def native(*arguments: types.Type) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make a function that emits code into something that Numba code can call with these argument types.
 
     The decorated function gets a builder and one value an argument. What it writes becomes a function of its
@@ -116,7 +144,7 @@ def native(*arguments: types.Type) -> Callable[[Callable[..., None]], Any]:
     function calls anew with each of its callers, which made compiling half as long again as it is.
     """
 
-    def wrap(emit: Callable[..., None]) -> Any:
+    def wrap(emit: Callable[..., None]) -> Callable[..., None]:
         symbol = f"headwise_{emit.__name__}"
         EMITTED[symbol] = (emit, arguments)
 
@@ -140,7 +168,7 @@ def native(*arguments: types.Type) -> Callable[[Callable[..., None]], Any]:
 
 @intrinsic
 def write_addresses(_context: Any, table: types.CPointer) -> tuple[Any, Any]:
-    """Write the address of every vector function, in the order of `EMITTED`; this is where they are emitted."""
+    """Write the address of every vector function, in the order of `EMITTED`; here they are emitted."""
 
     def lower(context: Any, builder: ir.IRBuilder, _signature: Any, values: Any) -> Any:
         for place, (emit, arguments) in enumerate(EMITTED.values()):

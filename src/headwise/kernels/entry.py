@@ -9,8 +9,8 @@ from numba import njit, types
 
 from headwise.kernels.desks import DESK_FLOATS, desk_of
 from headwise.kernels.emission import inner, write_addresses
-from headwise.kernels.memory import bytes_of, fetch_add, moved, pointer_to
-from headwise.kernels.problem import Problem
+from headwise.kernels.memory import Floats, Integers, bytes_of, fetch_add, moved, pointer_to
+from headwise.kernels.problem import Desk, Problem
 from headwise.kernels.schedule import (
     FINISHED,
     NEXT_DESK,
@@ -39,28 +39,33 @@ def signature(element: types.Type) -> Any:
     tensor, positions = _array(element, 4), _array(types.int64, 2)
     integers, floats = _array(types.int64, 1), {rank: _array(types.float32, rank) for rank in range(1, 5)}
     given = types.Tuple((
-        *(tensor,) * 4, floats[3], positions, positions,  # query, key, value, output; logsumexp; starts, stops
+        tensor, tensor, tensor, tensor, floats[3],  # query, key, value, output, logsumexp
+        positions, positions,  # starts, stops
         _array(types.uint8, 4), floats[4], floats[1], floats[2],  # mask, bias, sinks, gates
     ))  # fmt: skip
-    shared = types.Tuple((integers, floats[1], integers, floats[1]))  # counters, desks, their integers, buffers
-    numbers = types.Tuple((types.float64, types.float64, types.int64, types.int64))  # `_problem_of` has the names
-    return types.void(given, numbers, shared, types.int64, types.boolean)  # ring, is_caller
+    # scale, softcap, the element type's number, which arrays are present
+    numbers = types.Tuple((types.float64, types.float64, types.int64, types.int64))
+    # counters, floats of the desks, integers of the desks, buffers
+    shared = types.Tuple((integers, floats[1], integers, floats[1]))
+    ring, is_caller = types.int64, types.boolean
+    return types.void(given, numbers, shared, ring, is_caller)
 
 
 @inner
-def _step(array):
+def _step(array: Any) -> int:
     """Return how many elements lie between the rows of a contiguous array; 0 if its one row serves all."""
     return 0 if array.shape[0] == 1 else array.shape[1]
 
 
 @inner
-def _elements(strides, size):
+def _elements(strides: tuple[int, int, int, int], size: int) -> tuple[int, int, int, int]:
     """Return byte strides as numbers of elements."""
     return strides[0] // size, strides[1] // size, strides[2] // size, strides[3] // size
 
 
 @inner
-def _problem_of(given, numbers):
+def _problem_of(given: Any, numbers: Any) -> Problem:
+    """Return the problem of an entry's first two arguments."""
     query, key, value, output, logsumexp, starts, stops, mask, bias, sinks, gates = given
     scale, softcap, kind, present = numbers
     return Problem(
@@ -73,13 +78,13 @@ def _problem_of(given, numbers):
         pointer_to(sinks), present & HAS_SINKS != 0,
         pointer_to(gates), _step(gates), present & HAS_GATES != 0,
         np.float32(scale), np.float32(softcap),
-        np.int64(query.shape[0]), np.int64(query.shape[1]), np.int64(key.shape[1]), np.int64(query.shape[2]),
-        np.int64(key.shape[2]), np.int64(query.shape[3]), np.int64(value.shape[3]),
+        query.shape[0], query.shape[1], key.shape[1],
+        query.shape[2], key.shape[2], query.shape[3], value.shape[3],
     )  # fmt: skip
 
 
 @inner
-def _seated(shared):
+def _seated(shared: Any) -> tuple[Desk, Integers, Integers, Floats]:
     """Return a desk of the thread's own, its list of query heads, the counters and the buffers."""
     counters, desks, integers, buffers = shared
     seat = fetch_add(moved(pointer_to(counters), NEXT_DESK), 1)
@@ -97,7 +102,7 @@ def compile_packed(element: types.Type, source: str, *, on_disk: bool) -> Any:
     all entries of the list are done, a helper's as soon as none is left to take.
     """
 
-    def entry(given, numbers, shared, ring, is_caller):
+    def entry(given: Any, numbers: Any, shared: Any, ring: int, is_caller: bool) -> None:
         problem = _problem_of(given, numbers)
         desk, group, counters, buffers = _seated(shared)
         count = problem.batch * problem.num_kv_heads * packed_entries_per_head(problem)
@@ -116,7 +121,7 @@ def compile_packed(element: types.Type, source: str, *, on_disk: bool) -> Any:
 def compile_streamed(element: types.Type, source: str, *, on_disk: bool) -> Any:
     """Return the compiled way through `streamed`, called as that through `packed` is."""
 
-    def entry(given, numbers, shared, _ring, is_caller):
+    def entry(given: Any, numbers: Any, shared: Any, _ring: int, is_caller: bool) -> None:
         problem = _problem_of(given, numbers)
         desk, group, counters, buffers = _seated(shared)
         count = problem.batch * problem.num_kv_heads * streamed_entries_per_head(problem)
@@ -135,17 +140,15 @@ def compile_streamed(element: types.Type, source: str, *, on_disk: bool) -> Any:
 def _compiled(entry: Any, name: str, element: types.Type, *, on_disk: bool) -> Any:
     # Numba keeps one index on disk for each qualified name, and two processes may write it at once.
     entry.__qualname__ = name
-    return njit(signature(element), nogil=True, cache=on_disk, error_model="numpy", no_cfunc_wrapper=True)(entry)
+    options = {"nogil": True, "cache": on_disk, "error_model": "numpy", "no_cfunc_wrapper": True}
+    return njit(signature(element), **options)(entry)
 
 
 def compile_vector_code(source: str, *, on_disk: bool) -> Any:
     """Return a function that writes the addresses of the vector functions, in the order of `EMITTED`."""
 
-    @njit(types.void(_array(types.int64, 1)), cache=on_disk)
-    def addresses(table):
+    def addresses(table: Any) -> None:
         write_addresses(pointer_to(table))
         len(source)
 
-    return addresses
-
-
+    return njit(types.void(_array(types.int64, 1)), cache=on_disk)(addresses)

@@ -15,7 +15,7 @@ _POWERS = (
 )  # fmt: skip
 LOG2_E = 1.4426950408889634
 _ROUNDER = 12582912.0  # 1.5 * 2^23: adding it rounds to an integer, which then stands in the lowest bits
-_LOWEST = -126.0  # below it 2^x is no normal number and taken as 0: it is lost beside the row's largest weight
+_LOWEST = -126.0  # below it 2^x is no normal number and taken as 0: it is lost beside the largest weight, 1
 
 
 def exp2(lanes: Lanes, power: ir.Value) -> ir.Value:
@@ -69,12 +69,13 @@ def _whole(lanes: Lanes, number: int) -> ir.Constant:
 # tanh(x) = x + x^3 * polynomial(x^2) up to here, fitted the same way, 0.07 ulp of its own.
 _SMALL = 0.625
 _ODD = (
-    -0.3333328194202178, 0.1333144219849077, -0.05373971511622107, 0.020639087355347235, -0.005704987127390385,
+    -0.3333328194202178, 0.1333144219849077, -0.05373971511622107,
+    0.020639087355347235, -0.005704987127390385,
 )  # fmt: skip
 
 
 def tanh(lanes: Lanes, x: ir.Value) -> ir.Value:
-    """Return tanh(x); NaN for NaN."""
+    """Return the hyperbolic tangent; NaN for NaN."""
     builder = lanes.builder
     square = builder.fmul(x, x)
     found = lanes.constant(_ODD[-1])

@@ -15,8 +15,8 @@ BLOCK_ROWS = 24
 """Rows that share a tile while it is in the cache. At 256 keys their scores are 24 KiB."""
 
 CHAIN = 128
-"""How many products of a score are added up one by one; a wider head_dim makes a second such sum. One chain of
-256 would be less exact than what people compare with."""
+"""How many products of a score are added up one by one; a wider head_dim makes a second such sum. One chain
+of 256 would be less exact than what people compare with."""
 
 LARGEST_HEAD_DIM = 256
 """The largest head_dim and value_head_dim; beyond it a block of rows would leave the first cache."""

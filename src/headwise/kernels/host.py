@@ -9,7 +9,7 @@ from headwise.kernels.geometry import GEOMETRIES, Geometry
 
 
 def features() -> dict[str, bool]:
-    """Return the features that Numba compiles for: the processor's, as far as Numba is allowed to use them."""
+    """Return the features that Numba compiles for: the processor's, as far as Numba may use them."""
     words = config.CPU_FEATURES
     words = get_host_cpu_features() if words is None else words
     return {word[1:]: word[0] == "+" for word in words.split(",") if word}

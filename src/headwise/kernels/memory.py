@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
-from headwise.kernels.emission import FLOAT, INT32, BytePointer, FloatPointer
+from headwise.kernels.emission import FLOAT, INT32, BytePointer, intrinsic
+
+Floats: TypeAlias = Any
+"""A pointer to float32 numbers: indexed as a list is, and moved by `moved`. Only Numba knows its type; this
+name and the two below tell a reader what a type checker cannot know."""
+
+Integers: TypeAlias = Any
+"""A pointer to 64-bit integers."""
+
+Bytes: TypeAlias = Any
+"""A pointer to bytes: to numbers of whatever element type, or of a mask."""
 
 
 @intrinsic
@@ -41,21 +50,6 @@ def moved(_context: Any, pointer: types.CPointer, offset: types.Integer) -> tupl
         return builder.gep(values[0], [values[1]])
 
     return pointer(pointer, types.int64), lower
-
-
-@intrinsic
-def prefetch(_context: Any, pointer: types.CPointer) -> tuple[Any, Any]:
-    """Ask for the cache line at a pointer, which may lie outside any array: nothing is read."""
-
-    def lower(context: Any, builder: ir.IRBuilder, _signature: Any, values: Any) -> ir.Value:
-        kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, INT32, INT32, INT32])
-        ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        place = builder.bitcast(values[0], cgutils.voidptr_t)
-        reading, keep, data = (ir.Constant(INT32, number) for number in (0, 3, 1))
-        builder.call(ask, [place, reading, keep, data])
-        return context.get_dummy_value()
-
-    return types.void(pointer), lower
 
 
 @intrinsic
@@ -99,15 +93,3 @@ def fused(_context: Any, left: types.Float, right: types.Float, addend: types.Fl
         return builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.fma.f32"), values)
 
     return types.float32(types.float32, types.float32, types.float32), lower
-
-
-
-
-@intrinsic
-def as_floats(_context: Any, pointer: types.CPointer) -> tuple[Any, Any]:
-    """Return a pointer to bytes as one to float32 numbers."""
-
-    def lower(_context: Any, builder: ir.IRBuilder, _signature: Any, values: Any) -> ir.Value:
-        return builder.bitcast(values[0], FLOAT.as_pointer())
-
-    return FloatPointer(pointer), lower

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from headwise.kernels.emission import inner, leaf
 from headwise.kernels.bringing import bring_keys, bring_values
 from headwise.kernels.careful import sum_carefully
+from headwise.kernels.emission import inner, leaf
 from headwise.kernels.geometry import BLOCK_ROWS, PANEL, TILE
 from headwise.kernels.ledger import NEW_FACTOR, OLD_FACTOR, join_tile
-from headwise.kernels.memory import fused, moved
+from headwise.kernels.memory import Floats, Integers, fused, moved
 from headwise.kernels.packing import times_zero
+from headwise.kernels.problem import Desk, Problem
 from headwise.kernels.products import MERGED, multiply
-from headwise.kernels.rows import bring_rows, padded_width, working_heads, write_rows, write_skipped_heads
+from headwise.kernels.rows import bring_rows, padded_width, working_heads, write_rows
 from headwise.kernels.softmax import weigh_tile
 from headwise.kernels.tiles import STRIP, find_strips, score_panel, strip_count, weigh_strips
-
 
 _SPARE_KEYS = 4
 """Left free behind each panel of the value: panels a power of two apart would share one set of the cache."""
@@ -34,7 +32,7 @@ packed_head_floats = inner(head_floats)
 
 
 @leaf
-def parts_of(problem, packed):
+def parts_of(problem: Problem, packed: Floats) -> tuple[Floats, Floats, Floats, int]:
     """Return where keys, values and flags of a packed KV head begin, and the keys of a panel of the value."""
     keys = (problem.kv_len + TILE - 1) // TILE * TILE
     length = keys + _SPARE_KEYS
@@ -44,15 +42,14 @@ def parts_of(problem, packed):
 
 
 @inner
-def pack_tile(problem, desk, batch, kv_head, tile, packed):
+def pack_tile(problem: Problem, desk: Desk, batch: int, kv_head: int, tile: int, packed: Floats) -> None:
     """Pack the keys and values of one tile, and flag it if a value is NaN or infinite."""
     keys, values, flags, length = parts_of(problem, packed)
     count = min(TILE, problem.kv_len - tile)
     for panel in range(0, count, PANEL):
-        bring_keys(problem, desk, batch, kv_head, tile + panel, moved(keys, (tile + panel) * problem.head_dim))
-    bring_values(
-        problem, desk, batch, kv_head, tile, count, moved(values, tile * PANEL), length * PANEL
-    )
+        panel_keys = moved(keys, (tile + panel) * problem.head_dim)
+        bring_keys(problem, desk, batch, kv_head, tile + panel, panel_keys)
+    bring_values(problem, desk, batch, kv_head, tile, count, moved(values, tile * PANEL), length * PANEL)
     flag = np.float32(0.0)
     for panel in range(padded_width(problem.value_head_dim) // PANEL):
         times_zero(moved(values, (panel * length + tile) * PANEL), count * PANEL, desk.number)
@@ -61,7 +58,9 @@ def pack_tile(problem, desk, batch, kv_head, tile, packed):
 
 
 @inner
-def attend_block(problem, desk, batch, kv_head, heads, first, packed):
+def attend_block(
+    problem: Problem, desk: Desk, batch: int, kv_head: int, heads: Integers, first: int, packed: Floats
+) -> None:
     """Compute the rows `first .. first + BLOCK_ROWS` of a KV head, as far as there are any."""
     num_heads = working_heads(problem, batch, kv_head, heads)
     count = min(BLOCK_ROWS, num_heads * problem.seq_len - first)
@@ -69,7 +68,7 @@ def attend_block(problem, desk, batch, kv_head, heads, first, packed):
         return
     bring_rows(problem, desk, batch, heads, num_heads, first, count)
     low, high = problem.kv_len, 0
-    latest, earliest = np.int64(0), problem.kv_len
+    latest, earliest = 0, problem.kv_len
     for row in range(count):
         latest, earliest = max(latest, desk.starts[row]), min(earliest, desk.stops[row])
         if desk.starts[row] < desk.stops[row]:
@@ -84,7 +83,9 @@ def attend_block(problem, desk, batch, kv_head, heads, first, packed):
 
 
 @inner
-def _attend_whole_tile(problem, desk, batch, kv_head, count, tile, packed):
+def _attend_whole_tile(
+    problem: Problem, desk: Desk, batch: int, kv_head: int, count: int, tile: int, packed: Floats
+) -> None:
     """Attend to a tile that every row sees whole: what most tiles are, without a question asked."""
     keys, values, flags, length = parts_of(problem, packed)
     width = padded_width(problem.value_head_dim)
@@ -106,7 +107,9 @@ def _attend_whole_tile(problem, desk, batch, kv_head, count, tile, packed):
 
 
 @inner
-def _attend_tile(problem, desk, batch, kv_head, count, tile, packed):
+def _attend_tile(
+    problem: Problem, desk: Desk, batch: int, kv_head: int, count: int, tile: int, packed: Floats
+) -> None:
     keys, values, flags, length = parts_of(problem, packed)
     width = padded_width(problem.value_head_dim)
     start, stop = find_strips(problem, desk, batch, count, tile)
@@ -148,7 +151,7 @@ def _attend_tile(problem, desk, batch, kv_head, count, tile, packed):
 
 
 @inner
-def _add_carefully(problem, desk, batch, kv_head, count, tile):
+def _add_carefully(problem: Problem, desk: Desk, batch: int, kv_head: int, count: int, tile: int) -> None:
     width = padded_width(problem.value_head_dim)
     for row in range(count):
         start, stop = desk.strip_starts[row // STRIP], desk.strip_stops[row // STRIP]

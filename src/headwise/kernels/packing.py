@@ -7,25 +7,38 @@ sees one type.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from headwise.kernels.emission import INT32, BytePointer, FloatPointer, Lanes, counting, integer, leaf, native, vector
+from headwise.kernels.emission import (
+    FLOAT,
+    INT32,
+    BytePointer,
+    FloatPointer,
+    Lanes,
+    counting,
+    integer,
+    leaf,
+    native,
+    vector,
+)
 from headwise.kernels.geometry import PANEL
 from headwise.kernels.host import GEOMETRY
 
 FLOAT32, BFLOAT16, FLOAT16 = range(3)
-ELEMENTS: dict[int, ir.Type] = {FLOAT32: ir.FloatType(), BFLOAT16: ir.IntType(16), FLOAT16: ir.HalfType()}
+"""The element types of tensors, by the number that compiled code knows them by."""
 
+ELEMENTS: dict[int, ir.Type] = {FLOAT32: FLOAT, BFLOAT16: ir.IntType(16), FLOAT16: ir.HalfType()}
+"""What LLVM loads and stores; bfloat16, the upper half of a float32, is widened and narrowed by its bits."""
 
 ELEMENT_BYTES = {FLOAT32: 4, BFLOAT16: 2, FLOAT16: 2}
 
 
 @leaf
-def element_bytes(kind):
+def element_bytes(kind: int) -> int:
     """Return the size of an element."""
     return 4 if kind == FLOAT32 else 2
 
@@ -43,8 +56,13 @@ def widened(lanes: Lanes, kind: int, pointer: ir.Value, offset: ir.Value) -> ir.
     return builder.bitcast(high, lanes.type)
 
 
-def for_each_kind(builder: ir.IRBuilder, kind: ir.Value, source: ir.Value, write: Any) -> None:
-    """Write the code once for each element type and branch to the one that is there."""
+def for_each_kind(
+    builder: ir.IRBuilder, kind: ir.Value, source: ir.Value, write: Callable[[int, ir.Value], None]
+) -> None:
+    """Write the code once for each element type and branch to the one that is there.
+
+    `write` gets the number of the type, and `source` as a pointer to it.
+    """
     done = builder.append_basic_block("done")
     branches = builder.switch(kind, done)
     for number, element in ELEMENTS.items():
@@ -65,7 +83,7 @@ def pack_full_key_panel(
     head_dim: ir.Value,
     panel: ir.Value,
 ) -> None:
-    """Transpose 16 keys, `stride` bytes apart; a multiple of the vector width of numbers of each."""
+    """Transpose 16 keys, `stride` bytes apart; head_dim is a multiple of the lanes."""
     lanes = Lanes(builder, GEOMETRY.lanes)
     width = lanes.lanes
 
@@ -88,8 +106,8 @@ def pack_full_key_panel(
 def transposed(lanes: Lanes, rows: list[ir.Value]) -> list[ir.Value]:
     """Return the columns of a square block of vectors.
 
-    Pairs of rows are interleaved within each 128 bits by one number, then by two; what is left is to transpose
-    blocks of four numbers, each of which is a single shuffle of x86.
+    Pairs of rows are interleaved within each 128 bits by one number, then by two; what is left is to
+    transpose blocks of four numbers. Each step is a single shuffle of x86.
     """
     width = lanes.lanes
     quads = range(0, width, 4)
@@ -105,9 +123,8 @@ def transposed(lanes: Lanes, rows: list[ir.Value]) -> list[ir.Value]:
         ab, ab_high = mixed(a, b, [0, 4, 1, 5]), mixed(a, b, [2, 6, 3, 7])
         cd, cd_high = mixed(c, d, [0, 4, 1, 5]), mixed(c, d, [2, 6, 3, 7])
         low, high = [0, 1, 4, 5], [2, 3, 6, 7]
-        fours.append(
-            [mixed(ab, cd, low), mixed(ab, cd, high), mixed(ab_high, cd_high, low), mixed(ab_high, cd_high, high)]
-        )
+        halves = ((ab, cd), (ab_high, cd_high))
+        fours.append([mixed(*half, picks) for half in halves for picks in (low, high)])
     # Quad q of fours[g][c] now holds column 4 q + c of the rows 4 g .. 4 g + 3.
     columns: list[ir.Value] = [None] * width
     for c in range(4):
@@ -126,9 +143,10 @@ def _transposed_quads(lanes: Lanes, rows: list[ir.Value]) -> list[ir.Value]:
     if count == 1:
         return rows
     if count == 2:
-        return [quads(*rows, [q, 2 + q]) for q in range(2)]
-    low, high = ([quads(rows[g], rows[g + 1], picks) for g in (0, 2)] for picks in ([0, 1, 4, 5], [2, 3, 6, 7]))
-    return [quads(*half, picks) for half in (low, high) for picks in ([0, 2, 4, 6], [1, 3, 5, 7])]
+        return [quads(rows[0], rows[1], [q, 2 + q]) for q in range(2)]
+    pairs = [(rows[0], rows[1]), (rows[2], rows[3])]
+    halves = [[quads(*pair, picks) for pair in pairs] for picks in ([0, 1, 4, 5], [2, 3, 6, 7])]
+    return [quads(upper, lower, picks) for upper, lower in halves for picks in ([0, 2, 4, 6], [1, 3, 5, 7])]
 
 
 @native(types.int64, BytePointer, types.int64, types.int64, FloatPointer)
@@ -194,7 +212,7 @@ def finish_row(
     gate: ir.Value,
     target: ir.Value,
 ) -> None:
-    """Write a row of the output, `number / total * gate`, rounded once to the element type, halves to even."""
+    """Write a row of the output, `number / total * gate`, rounded once to the element type, ties to even."""
 
     def write(number: int, first: ir.Value) -> None:
         for lanes, start, stop in _whole_and_rest(builder, count):
@@ -247,4 +265,3 @@ def times_zero(builder: ir.IRBuilder, numbers: ir.Value, count: ir.Value, result
     for lane in range(1, lanes.lanes):
         summed = builder.fadd(summed, builder.extract_element(found, ir.Constant(INT32, lane)))
     builder.store(summed, result)
-

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
+
+from headwise.kernels.memory import Bytes, Floats, Integers
 
 
 class Problem(NamedTuple):
-    """Pointers, strides and numbers; every stride of query, key, value and output counts bytes, the others elements.
+    """Pointers, strides and numbers.
+
+    Strides of query, key, value and output count bytes, the others elements.
 
     - kind: the element type (`packing`); query, key, value, output: their first bytes
     - starts, stops: visible keys of each row, `[batch or 1, seq_len]`
@@ -15,32 +21,32 @@ class Problem(NamedTuple):
     """
 
     kind: int
-    query: Any
+    query: Bytes
     query_strides: tuple[int, int, int, int]
-    key: Any
+    key: Bytes
     key_strides: tuple[int, int, int, int]
-    value: Any
+    value: Bytes
     value_strides: tuple[int, int, int, int]
-    output: Any
+    output: Bytes
     output_strides: tuple[int, int, int, int]
-    logsumexp: Any
+    logsumexp: Floats
     has_logsumexp: bool
-    starts: Any
-    stops: Any
+    starts: Integers
+    stops: Integers
     interval_stride: int
-    mask: Any
+    mask: Bytes
     mask_strides: tuple[int, int, int, int]
     has_mask: bool
-    bias: Any
+    bias: Floats
     bias_strides: tuple[int, int, int, int]
     has_bias: bool
-    sinks: Any
+    sinks: Floats
     has_sinks: bool
-    gates: Any
+    gates: Floats
     gate_stride: int
     has_gates: bool
-    scale: float
-    softcap: float
+    scale: np.float32
+    softcap: np.float32
     batch: int
     num_heads: int
     num_kv_heads: int
@@ -53,28 +59,29 @@ class Problem(NamedTuple):
 class Desk(NamedTuple):
     """Where one thread keeps a block of rows.
 
-    - queries `[rows, head_dim]`, scaled; weights `[rows, TILE]`, scores at first; outputs `[rows, width]`, not
-      yet divided by the sum of the weights, width being value_head_dim rounded up to whole panels
+    - queries `[rows, head_dim]`, scaled; weights `[rows, TILE]`, scores at first
+    - outputs `[rows, width]`, not yet divided by the sum of the weights, width being value_head_dim rounded
+      up to whole panels
     - ledger: `ledger`; shifts `[rows]`: what was taken off the bias
-    - panel `[head_dim, PANEL]` and lines `[PANEL, width]`: keys and values on their way
-    - number: one float32
+    - panel `[head_dim, PANEL]` and lines `[width / PANEL, PANEL, PANEL]`: keys and values on their way
+    - number: one float32, where vector code leaves a result
     - positions, heads, starts, stops `[rows]`: the row's query, query head and visible keys
-    - strip_starts, strip_stops: the keys of the tile that any row of a strip sees, whole panels; strip_partial:
-      whether some row does not see all of them
+    - strip_starts, strip_stops: the keys of the tile that any row of a strip sees, whole panels
+    - strip_partial: whether some row does not see all of them
     """
 
-    queries: Any
-    weights: Any
-    outputs: Any
-    ledger: Any
-    shifts: Any
-    panel: Any
-    lines: Any
-    number: Any
-    positions: Any
-    heads: Any
-    starts: Any
-    stops: Any
-    strip_starts: Any
-    strip_stops: Any
-    strip_partial: Any
+    queries: Floats
+    weights: Floats
+    outputs: Floats
+    ledger: Floats
+    shifts: Floats
+    panel: Floats
+    lines: Floats
+    number: Floats
+    positions: Integers
+    heads: Integers
+    starts: Integers
+    stops: Integers
+    strip_starts: Integers
+    strip_stops: Integers
+    strip_partial: Integers

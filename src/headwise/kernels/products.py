@@ -9,6 +9,7 @@ of the registers can change its bits.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from llvmlite import ir
 from numba import types
@@ -19,60 +20,78 @@ from headwise.kernels.host import GEOMETRY
 from headwise.kernels.ledger import LEDGER_ROWS
 
 FRESH, ADDED, MERGED, SUMMED = range(4)
-"""What becomes of the sums: they overwrite the memory, go on from what stands there, are joined to it as
-`memory * old[r] + sum * new[r]`, the factors lying as in a ledger, or are added to it at their end."""
+"""What becomes of the sums.
+
+- FRESH: they overwrite the memory
+- ADDED: they go on from what stands there
+- MERGED: they are joined to it, `memory * old[r] + sum * new[r]`, the factors lying as in a ledger
+- SUMMED: they are added to it at their end
+"""
 
 _UNROLLED = 2
-# ending, rows and their stride, panel and its stride, sums and their stride, factors, depth
 _ARGUMENTS = (types.int64, *(FloatPointer, types.int64) * 4)
 _KINDS = [INT64, *(FLOAT.as_pointer(), INT64) * 4]
+
+
+class _Operands(NamedTuple):
+    """What a product is told, in the order of its arguments.
+
+    - ending: what becomes of the sums
+    - rows `[rows, depth]`, panel `[depth, PANEL]`, sums `[rows, PANEL]`, each with the stride of its lines
+    - factors: the first row's old factor in a ledger; read if MERGED
+    """
+
+    ending: ir.Value
+    rows: ir.Value
+    row_stride: ir.Value
+    panel: ir.Value
+    panel_stride: ir.Value
+    sums: ir.Value
+    sum_stride: ir.Value
+    factors: ir.Value
+    depth: ir.Value
 
 
 def strip_emitter(geometry: Geometry, count: int) -> Callable[..., None]:
     """Return what emits the product of a strip of `count` rows."""
 
-    def emit(
-        builder: ir.IRBuilder,
-        ending: ir.Value,
-        rows: ir.Value,
-        row_stride: ir.Value,
-        panel: ir.Value,
-        panel_stride: ir.Value,
-        sums: ir.Value,
-        sum_stride: ir.Value,
-        factors: ir.Value,
-        depth: ir.Value,
-    ) -> None:
+    def emit(builder: ir.IRBuilder, *arguments: ir.Value) -> None:
+        given = _Operands(*arguments)
         lanes = Lanes(builder, geometry.lanes)
         columns = range(0, PANEL, geometry.lanes)
-        starts = [lanes.at(rows, builder.mul(row_stride, integer(row))) for row in range(count)]
-        lines = [lanes.at(sums, builder.mul(sum_stride, integer(row))) for row in range(count)]
+        starts = [lanes.at(given.rows, builder.mul(given.row_stride, integer(row))) for row in range(count)]
+        lines = [lanes.at(given.sums, builder.mul(given.sum_stride, integer(row))) for row in range(count)]
         places = [lanes.at(line, column) for line in lines for column in columns]
 
         def step(position: ir.Value, found: list[ir.Value]) -> list[ir.Value]:
-            line = lanes.at(panel, builder.mul(position, panel_stride))
+            line = lanes.at(given.panel, builder.mul(position, given.panel_stride))
             parts = [lanes.load(line, column) for column in columns]
             factors = [lanes.splat(builder.load(lanes.at(start, position))) for start in starts]
             pairs = [(factor, part) for factor in factors for part in parts]
             return [lanes.fma(*pair, total) for pair, total in zip(pairs, found, strict=True)]
 
-        begin = _begun(lanes, ending, places)
-        found = _chained(builder, depth, begin, step)
-        with builder.if_then(builder.icmp_unsigned("==", ending, integer(MERGED)), likely=False):
-            for number, (place, total) in enumerate(zip(places, found, strict=True)):
-                entry = lanes.at(factors, number // len(columns))
-                old, new = (lanes.splat(builder.load(lanes.at(entry, part))) for part in (0, LEDGER_ROWS))
-                lanes.store(lanes.fma(total, new, builder.fmul(lanes.load(place), old)), place)
-            builder.ret_void()
-        with builder.if_then(builder.icmp_unsigned("==", ending, integer(SUMMED)), likely=False):
-            for place, total in zip(places, found, strict=True):
-                lanes.store(builder.fadd(lanes.load(place), total), place)
-            builder.ret_void()
-        for place, total in zip(places, found, strict=True):
-            lanes.store(total, place)
+        begin = _begun(lanes, given.ending, places)
+        _end(lanes, given, places, _chained(builder, given.depth, begin, step))
 
     emit.__name__ = f"strip_of_{count}"
     return emit
+
+
+def _end(lanes: Lanes, given: _Operands, places: list[ir.Value], sums: list[ir.Value]) -> None:
+    """Write what becomes of the sums, whose places in memory go row by row."""
+    builder, vectors_per_row = lanes.builder, PANEL // lanes.lanes
+    with builder.if_then(builder.icmp_unsigned("==", given.ending, integer(MERGED)), likely=False):
+        for number, (place, total) in enumerate(zip(places, sums, strict=True)):
+            entry = lanes.at(given.factors, number // vectors_per_row)
+            old, new = (lanes.splat(builder.load(lanes.at(entry, part))) for part in (0, LEDGER_ROWS))
+            lanes.store(lanes.fma(total, new, builder.fmul(lanes.load(place), old)), place)
+        builder.ret_void()
+    with builder.if_then(builder.icmp_unsigned("==", given.ending, integer(SUMMED)), likely=False):
+        for place, total in zip(places, sums, strict=True):
+            lanes.store(builder.fadd(lanes.load(place), total), place)
+        builder.ret_void()
+    for place, total in zip(places, sums, strict=True):
+        lanes.store(total, place)
 
 
 def _begun(lanes: Lanes, ending: ir.Value, places: list[ir.Value]) -> list[ir.Value]:
@@ -125,40 +144,30 @@ def _chained(
 
 
 @native(types.int64, *_ARGUMENTS)
-def multiply(builder: ir.IRBuilder, count: ir.Value, *operands: ir.Value) -> None:
-    """Multiply up to `BLOCK_ROWS` rows with a panel."""
+def multiply(builder: ir.IRBuilder, count: ir.Value, *arguments: ir.Value) -> None:
+    """Multiply up to `BLOCK_ROWS` rows with a panel; the arguments are `_Operands`."""
     done = builder.append_basic_block("done")
     branches = builder.switch(count, done)
     for rows in range(1, BLOCK_ROWS + 1):
         block = builder.append_basic_block(f"rows_{rows}")
         branches.add_case(integer(rows), block)
         builder.position_at_end(block)
-        _multiply_exactly(builder, rows, *operands)
+        _multiply_in_strips(builder, rows, _Operands(*arguments))
         builder.branch(done)
     builder.position_at_end(done)
 
 
-def _multiply_exactly(
-    builder: ir.IRBuilder,
-    count: int,
-    ending: ir.Value,
-    rows: ir.Value,
-    row_stride: ir.Value,
-    panel: ir.Value,
-    panel_stride: ir.Value,
-    sums: ir.Value,
-    sum_stride: ir.Value,
-    factors: ir.Value,
-    depth: ir.Value,
-) -> None:
+def _multiply_in_strips(builder: ir.IRBuilder, count: int, given: _Operands) -> None:
     """Write the calls of as few strips as make up `count` rows."""
     lanes = Lanes(builder, GEOMETRY.lanes)
     first = 0
     while first < count:
         size = max(strip for strip in GEOMETRY.strips if strip <= count - first)
         strip = function_of(builder.module, strip_emitter(GEOMETRY, size), _KINDS)
-        its_rows = lanes.at(rows, builder.mul(row_stride, integer(first)))
-        its_sums = lanes.at(sums, builder.mul(sum_stride, integer(first)))
-        operands = (ending, its_rows, row_stride, panel, panel_stride, its_sums, sum_stride)
-        builder.call(strip, [*operands, lanes.at(factors, first), depth])
+        its_own = given._replace(
+            rows=lanes.at(given.rows, builder.mul(given.row_stride, integer(first))),
+            sums=lanes.at(given.sums, builder.mul(given.sum_stride, integer(first))),
+            factors=lanes.at(given.factors, first),
+        )
+        builder.call(strip, list(its_own))
         first += size

@@ -21,26 +21,27 @@ from headwise.kernels.ledger import (
     TILE_SUM,
     join_tile,
 )
-from headwise.kernels.memory import moved
+from headwise.kernels.memory import Bytes, Floats, Integers, moved
 from headwise.kernels.packing import element_bytes, finish_row, scale_row
+from headwise.kernels.problem import Desk, Problem
 
 _NOTHING = np.float32(-np.inf)
 
 
 @leaf
-def padded_width(value_head_dim):
+def padded_width(value_head_dim: int) -> int:
     """Return value_head_dim rounded up to whole panels."""
     return (value_head_dim + PANEL - 1) // PANEL * PANEL
 
 
 @leaf
-def gate_of(problem, batch, head):
+def gate_of(problem: Problem, batch: int, head: int) -> np.float32:
     """Return what the output of a head is multiplied by."""
     return problem.gates[batch * problem.gate_stride + head] if problem.has_gates else np.float32(1.0)
 
 
 @inner
-def working_heads(problem, batch, kv_head, heads):
+def working_heads(problem: Problem, batch: int, kv_head: int, heads: Integers) -> int:
     """List the query heads of a KV head that have to be computed; return how many there are."""
     group_size = problem.num_heads // problem.num_kv_heads
     count = 0
@@ -52,7 +53,9 @@ def working_heads(problem, batch, kv_head, heads):
 
 
 @inner
-def bring_rows(problem, desk, batch, heads, num_heads, first, count):
+def bring_rows(
+    problem: Problem, desk: Desk, batch: int, heads: Integers, num_heads: int, first: int, count: int
+) -> None:
     """Put rows `first .. first + count` on the desk, with nothing seen yet."""
     width = padded_width(problem.value_head_dim)
     for row in range(count):
@@ -70,7 +73,7 @@ def bring_rows(problem, desk, batch, heads, num_heads, first, count):
 
 
 @inner
-def _bring_query(problem, desk, batch, row):
+def _bring_query(problem: Problem, desk: Desk, batch: int, row: int) -> None:
     strides = problem.query_strides
     line = moved(
         problem.query, batch * strides[0] + desk.heads[row] * strides[1] + desk.positions[row] * strides[2]
@@ -81,11 +84,11 @@ def _bring_query(problem, desk, batch, row):
     else:
         for depth in range(problem.head_dim):
             place = moved(line, depth * strides[3])
-            scale_row(problem.kind, place, np.int64(1), problem.scale, moved(queries, depth))
+            scale_row(problem.kind, place, 1, problem.scale, moved(queries, depth))
 
 
 @leaf
-def mask_line(problem, desk, batch, row):
+def mask_line(problem: Problem, desk: Desk, batch: int, row: int) -> Bytes:
     """Return the mask of a row's keys; they lie `mask_strides[3]` apart."""
     strides = problem.mask_strides
     return moved(
@@ -94,7 +97,7 @@ def mask_line(problem, desk, batch, row):
 
 
 @leaf
-def bias_line(problem, desk, batch, row):
+def bias_line(problem: Problem, desk: Desk, batch: int, row: int) -> Floats:
     """Return the bias of a row's keys; they lie `bias_strides[3]` apart."""
     strides = problem.bias_strides
     return moved(
@@ -103,7 +106,7 @@ def bias_line(problem, desk, batch, row):
 
 
 @inner
-def _largest_bias(problem, desk, batch, row):
+def _largest_bias(problem: Problem, desk: Desk, batch: int, row: int) -> np.float32:
     """Return the largest bias that the row sees, or 0.
 
     Taken off before the bias meets the scores: however large it is, the scores keep their digits.
@@ -119,7 +122,7 @@ def _largest_bias(problem, desk, batch, row):
 
 
 @inner
-def sees_any(problem, desk, batch, row):
+def sees_any(problem: Problem, desk: Desk, batch: int, row: int) -> bool:
     """Return whether a row sees any key."""
     for key in range(desk.starts[row], desk.stops[row]):
         if sees(problem, desk, batch, row, key):
@@ -128,17 +131,19 @@ def sees_any(problem, desk, batch, row):
 
 
 @leaf
-def sees(problem, desk, batch, row, key):
+def sees(problem: Problem, desk: Desk, batch: int, row: int, key: int) -> bool:
     """Return whether a row sees a key."""
     if key < desk.starts[row] or key >= desk.stops[row]:
         return False
     if problem.has_mask and mask_line(problem, desk, batch, row)[key * problem.mask_strides[3]] == 0:
         return False
-    return not problem.has_bias or bias_line(problem, desk, batch, row)[key * problem.bias_strides[3]] != _NOTHING
+    step = problem.bias_strides[3]
+    hidden = problem.has_bias and bias_line(problem, desk, batch, row)[key * step] == _NOTHING
+    return not hidden
 
 
 @inner
-def write_rows(problem, desk, batch, count):
+def write_rows(problem: Problem, desk: Desk, batch: int, count: int) -> None:
     """Let the sinks take their share and write output and logsumexp."""
     width = padded_width(problem.value_head_dim)
     if problem.has_sinks:
@@ -167,7 +172,7 @@ def write_rows(problem, desk, batch, count):
 
 
 @inner
-def _join_sinks(problem, desk, count, width):
+def _join_sinks(problem: Problem, desk: Desk, count: int, width: int) -> None:
     """Join each row to its sink: a tile of one key whose value is 0. A row that saw nothing stays empty."""
     for row in range(LEDGER_ROWS):
         desk.ledger[TILE_MAXIMUM + row] = _NOTHING
@@ -185,15 +190,14 @@ def _join_sinks(problem, desk, count, width):
 
 
 @inner
-def write_skipped_heads(problem, batch, kv_head, first, stop):
-    """Write zeros for the query heads that were not computed, queries `first .. stop`."""
+def write_skipped_heads(problem: Problem, batch: int, kv_head: int) -> None:
+    """Write zeros for the query heads of a KV head that `working_heads` leaves out."""
     group_size = problem.num_heads // problem.num_kv_heads
     strides = problem.output_strides
-    size = np.int64(4) if problem.kind == 0 else np.int64(2)
     for head in range(kv_head * group_size, (kv_head + 1) * group_size):
         if problem.has_logsumexp or gate_of(problem, batch, head) != 0.0:
             continue
-        for position in range(first, stop):
+        for position in range(problem.seq_len):
             line = moved(problem.output, batch * strides[0] + head * strides[1] + position * strides[2])
-            for byte in range(problem.value_head_dim * size):
+            for byte in range(problem.value_head_dim * element_bytes(problem.kind)):
                 line[byte] = 0

@@ -30,8 +30,8 @@ def weigh_tile(
 ) -> None:
     """Make scores to `exp(score - maximum)`, and put each row's maximum and sum into the ledger.
 
-    The keys `start .. stop` are whole panels. Sums go by place in the panel first and then in halves, whatever
-    the width of the registers.
+    The keys `start .. stop` are whole panels. Sums go by place in the panel first and then in halves,
+    whatever the width of the registers.
     """
     lanes = Lanes(builder, GEOMETRY.lanes)
     together = builder.mul(builder.udiv(count, integer(_TOGETHER)), integer(_TOGETHER))
@@ -100,9 +100,8 @@ def _maxima(lanes: Lanes, lines: list[ir.Value], start: ir.Value, stop: ir.Value
             for place, found in zip(places, row, strict=True):
                 score = lanes.load(line, builder.add(key, integer(place)))
                 builder.store(lanes.larger(score, builder.load(found)), found)
-    return [
-        lanes.splat(_in_halves(lanes, [builder.load(found) for found in row], lanes.larger)) for row in largest
-    ]
+    loaded = [[builder.load(found) for found in row] for row in largest]
+    return [lanes.splat(_in_halves(lanes, row, lanes.larger)) for row in loaded]
 
 
 def _in_halves(

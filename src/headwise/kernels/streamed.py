@@ -8,24 +8,27 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
-from headwise.kernels.emission import inner, leaf
 from headwise.kernels.bringing import bring_keys, bring_values, line_of
 from headwise.kernels.careful import sum_carefully
+from headwise.kernels.emission import inner, leaf
 from headwise.kernels.geometry import CHAIN, PANEL, TILE
 from headwise.kernels.host import GEOMETRY
-from headwise.kernels.ledger import LEDGER_ROWS, NEW_FACTOR, OLD_FACTOR, TILE_MAXIMUM, TILE_SUM, join_tile
-from headwise.kernels.memory import fused, moved
+from headwise.kernels.ledger import NEW_FACTOR, OLD_FACTOR, TILE_MAXIMUM, TILE_SUM, join_tile
+from headwise.kernels.memory import Bytes, Floats, Integers, fused, moved
 from headwise.kernels.packing import element_bytes
+from headwise.kernels.problem import Desk, Problem
 from headwise.kernels.products import ADDED, multiply
 from headwise.kernels.rows import bring_rows, padded_width, working_heads, write_rows
 from headwise.kernels.streaming import score_streamed, sum_streamed
 from headwise.kernels.tiles import STRIP, find_strips, score_panel, weigh_strips
 
 CHUNK_TILES = 4
-AHEAD_BYTES = 24 * 1024
-LANES = GEOMETRY.lanes
+"""Tiles of one entry of the list of work."""
+
+_AHEAD_BYTES = 24 * 1024
+"""How far behind what is being read the lines lie that are asked for in advance."""
+
+_LANES = GEOMETRY.lanes
 
 
 def share_floats(rows: int, value_head_dim: int) -> int:
@@ -37,7 +40,16 @@ share_size = inner(share_floats)
 
 
 @inner
-def attend_chunk(problem, desk, batch, kv_head, heads, first_tile, last_tile, shares):
+def attend_chunk(
+    problem: Problem,
+    desk: Desk,
+    batch: int,
+    kv_head: int,
+    heads: Integers,
+    first_tile: int,
+    last_tile: int,
+    shares: Floats,
+) -> None:
     """Leave the shares of the tiles `first_tile .. last_tile` of a KV head."""
     num_heads = working_heads(problem, batch, kv_head, heads)
     count = num_heads * problem.seq_len
@@ -51,7 +63,16 @@ def attend_chunk(problem, desk, batch, kv_head, heads, first_tile, last_tile, sh
 
 
 @inner
-def join_shares(problem, desk, batch, kv_head, heads, first_tile, last_tile, shares):
+def join_shares(
+    problem: Problem,
+    desk: Desk,
+    batch: int,
+    kv_head: int,
+    heads: Integers,
+    first_tile: int,
+    last_tile: int,
+    shares: Floats,
+) -> None:
     """Join the shares of all tiles of a KV head and write its rows."""
     num_heads = working_heads(problem, batch, kv_head, heads)
     count = num_heads * problem.seq_len
@@ -73,7 +94,7 @@ def join_shares(problem, desk, batch, kv_head, heads, first_tile, last_tile, sha
 
 
 @inner
-def _keep_share(problem, desk, count, share):
+def _keep_share(problem: Problem, desk: Desk, count: int, share: Floats) -> None:
     width = padded_width(problem.value_head_dim)
     for place in range(count * width):
         share[place] = desk.outputs[place]
@@ -83,7 +104,7 @@ def _keep_share(problem, desk, count, share):
 
 
 @inner
-def _attend_tile(problem, desk, batch, kv_head, count, tile):
+def _attend_tile(problem: Problem, desk: Desk, batch: int, kv_head: int, count: int, tile: int) -> None:
     """Leave the tile's weighted sums in the desk's outputs, its maxima and sums in the ledger."""
     start, stop = find_strips(problem, desk, batch, count, tile)
     if start < stop:
@@ -98,11 +119,13 @@ def _attend_tile(problem, desk, batch, kv_head, count, tile):
 
 
 @inner
-def _score(problem, desk, batch, kv_head, count, tile, start, stop):
+def _score(
+    problem: Problem, desk: Desk, batch: int, kv_head: int, count: int, tile: int, start: int, stop: int
+) -> None:
     """Put the scores of the keys `start .. stop` of a tile, whole panels, on the desk."""
     strides = problem.key_strides
-    panels = np.int64(0)
-    if strides[3] == element_bytes(problem.kind) and problem.head_dim % LANES == 0:
+    panels = 0
+    if strides[3] == element_bytes(problem.kind) and problem.head_dim % _LANES == 0:
         panels = (min(stop, problem.kv_len - tile) - start) // PANEL
         line = line_of(problem.key, strides, batch, kv_head, tile + start)
         _stream_scores(problem, desk, count, line, panels, start, 0, desk.weights)
@@ -117,7 +140,9 @@ def _score(problem, desk, batch, kv_head, count, tile, start, stop):
 
 
 @inner
-def _stream_scores(problem, desk, count, line, panels, start, first, scores):
+def _stream_scores(
+    problem: Problem, desk: Desk, count: int, line: Bytes, panels: int, start: int, first: int, scores: Floats
+) -> None:
     """Make the chain of products that begins at the place `first` of every query and key."""
     size = element_bytes(problem.kind)
     for row in range(count):
@@ -131,10 +156,12 @@ def _stream_scores(problem, desk, count, line, panels, start, first, scores):
 
 
 @inner
-def _add_values(problem, desk, batch, kv_head, count, tile, start, stop):
+def _add_values(
+    problem: Problem, desk: Desk, batch: int, kv_head: int, count: int, tile: int, start: int, stop: int
+) -> None:
     """Add the weighted values of the keys `start .. stop` of a tile to the outputs."""
     strides, width = problem.value_strides, padded_width(problem.value_head_dim)
-    panels = np.int64(0)
+    panels = 0
     if strides[3] == element_bytes(problem.kind) and problem.value_head_dim % PANEL == 0:
         panels = (stop - start) // PANEL
         sum_streamed(
@@ -147,19 +174,20 @@ def _add_values(problem, desk, batch, kv_head, count, tile, start, stop):
         bring_values(problem, desk, batch, kv_head, tile + first, keys, desk.lines, PANEL * PANEL)
         for panel in range(width // PANEL):
             multiply(
-                count, ADDED, moved(desk.weights, first), TILE, moved(desk.lines, panel * PANEL * PANEL), PANEL,
+                count, ADDED, moved(desk.weights, first), TILE,
+                moved(desk.lines, panel * PANEL * PANEL), PANEL,
                 moved(desk.outputs, panel * PANEL), width, desk.number, keys,
             )  # fmt: skip
 
 
 @leaf
-def _keys_ahead(row_bytes):
+def _keys_ahead(row_bytes: int) -> int:
     """Return how many keys later a line is wanted that is asked for now."""
-    return AHEAD_BYTES // row_bytes // PANEL * PANEL + PANEL
+    return _AHEAD_BYTES // row_bytes // PANEL * PANEL + PANEL
 
 
 @inner
-def _clear_unseen(desk, count, start, stop):
+def _clear_unseen(desk: Desk, count: int, start: int, stop: int) -> None:
     """Give weight 0 to the panels that other strips see and the row's own does not."""
     for row in range(count):
         weights, strip = moved(desk.weights, row * TILE), row // STRIP
@@ -170,7 +198,7 @@ def _clear_unseen(desk, count, start, stop):
 
 
 @inner
-def _mend(problem, desk, batch, kv_head, count, tile):
+def _mend(problem: Problem, desk: Desk, batch: int, kv_head: int, count: int, tile: int) -> None:
     """Sum again, without the hidden keys, what is not finite: a hidden value may be NaN or infinite."""
     width = padded_width(problem.value_head_dim)
     for row in range(count):

@@ -11,23 +11,26 @@ import numpy as np
 from headwise.kernels.emission import inner, leaf
 from headwise.kernels.geometry import CHAIN, PANEL, TILE
 from headwise.kernels.ledger import LEDGER_ROWS, TILE_MAXIMUM, TILE_SUM
-from headwise.kernels.memory import moved
+from headwise.kernels.memory import Floats, Integers, moved
+from headwise.kernels.problem import Desk, Problem
 from headwise.kernels.products import FRESH, SUMMED, multiply
 from headwise.kernels.rows import bias_line, mask_line
 from headwise.kernels.softmax import cap_scores, weigh_tile
 
 STRIP = 4
+"""Rows that are looked at together."""
+
 _HIDDEN = np.float32(-np.inf)
 
 
 @leaf
-def strip_count(count):
+def strip_count(count: int) -> int:
     """Return how many strips hold so many rows."""
     return (count + STRIP - 1) // STRIP
 
 
 @inner
-def score_panel(problem, desk, row, rows, keys, panel):
+def score_panel(problem: Problem, desk: Desk, row: int, rows: int, keys: Floats, panel: int) -> None:
     """Score one packed panel of keys: the products of a query and a key in chains of `CHAIN`, added up."""
     queries, scores = moved(desk.queries, row * problem.head_dim), moved(desk.weights, row * TILE + panel)
     ending = FRESH
@@ -40,9 +43,9 @@ def score_panel(problem, desk, row, rows, keys, panel):
 
 
 @inner
-def find_strips(problem, desk, batch, count, tile):
-    """Note the panels of a tile that each strip sees; return the first and behind the last for all of them."""
-    first, last = np.int64(TILE), np.int64(0)
+def find_strips(problem: Problem, desk: Desk, batch: int, count: int, tile: int) -> tuple[int, int]:
+    """Note the panels of a tile that each strip sees; return where those of all strips begin and end."""
+    first, last = TILE, 0
     for strip in range(strip_count(count)):
         row = strip * STRIP
         rows = min(STRIP, count - row)
@@ -59,10 +62,10 @@ def find_strips(problem, desk, batch, count, tile):
 
 
 @leaf
-def _seen_by(starts, stops, rows, tile):
+def _seen_by(starts: Integers, stops: Integers, rows: int, tile: int) -> tuple[int, int, bool]:
     """Return the panels of which any row sees a key, and whether any row does not see all of them."""
-    first, last = np.int64(TILE), np.int64(0)
-    latest, earliest = np.int64(0), np.int64(TILE)
+    first, last = TILE, 0
+    latest, earliest = 0, TILE
     for row in range(rows):
         low, high = max(starts[row] - tile, 0), min(stops[row] - tile, TILE)
         latest, earliest = max(latest, low), min(earliest, high)
@@ -73,7 +76,9 @@ def _seen_by(starts, stops, rows, tile):
 
 
 @inner
-def _trimmed(problem, desk, batch, row, rows, tile, start, stop):
+def _trimmed(
+    problem: Problem, desk: Desk, batch: int, row: int, rows: int, tile: int, start: int, stop: int
+) -> tuple[int, int]:
     """Return the range without the panels at both ends of which the mask shows no key to any row."""
     while start < stop and not _any_seen(problem, desk, batch, row, rows, tile + start):
         start += PANEL
@@ -83,7 +88,7 @@ def _trimmed(problem, desk, batch, row, rows, tile, start, stop):
 
 
 @inner
-def _any_seen(problem, desk, batch, first, rows, panel):
+def _any_seen(problem: Problem, desk: Desk, batch: int, first: int, rows: int, panel: int) -> bool:
     step = problem.mask_strides[3]
     for row in range(first, first + rows):
         mask = mask_line(problem, desk, batch, row)
@@ -94,7 +99,7 @@ def _any_seen(problem, desk, batch, first, rows, panel):
 
 
 @inner
-def weigh_strips(problem, desk, batch, count, tile):
+def weigh_strips(problem: Problem, desk: Desk, batch: int, count: int, tile: int) -> None:
     """Make the scores on the desk to weights, and note maximum and sum of each row."""
     for row in range(LEDGER_ROWS):
         desk.ledger[TILE_MAXIMUM + row] = _HIDDEN
@@ -113,7 +118,7 @@ def weigh_strips(problem, desk, batch, count, tile):
                 _add_bias(problem, desk, batch, row, tile, start, stop)
         if desk.strip_partial[strip]:
             for row in range(first, first + rows):
-                _hide(moved(desk.weights, row * TILE), desk.starts[row] - tile, desk.stops[row] - tile, start, stop)
+                _hide_outside(desk, row, tile, start, stop)
         if problem.has_mask:
             for row in range(first, first + rows):
                 _hide_masked(problem, desk, batch, row, tile, start, stop)
@@ -121,7 +126,7 @@ def weigh_strips(problem, desk, batch, count, tile):
 
 
 @inner
-def _add_bias(problem, desk, batch, row, tile, start, stop):
+def _add_bias(problem: Problem, desk: Desk, batch: int, row: int, tile: int, start: int, stop: int) -> None:
     scores = moved(desk.weights, row * TILE)
     bias, step = bias_line(problem, desk, batch, row), problem.bias_strides[3]
     shift = desk.shifts[row]
@@ -132,16 +137,19 @@ def _add_bias(problem, desk, batch, row, tile, start, stop):
 
 
 @leaf
-def _hide(scores, first, last, start, stop):
-    """Hide the keys of `start .. stop` that are not in `first .. last`."""
-    for key in range(start, min(first, stop)):
+def _hide_outside(desk: Desk, row: int, tile: int, start: int, stop: int) -> None:
+    """Hide the keys `start .. stop` of a tile that are not among those the row sees."""
+    scores = moved(desk.weights, row * TILE)
+    for key in range(start, min(desk.starts[row] - tile, stop)):
         scores[key] = _HIDDEN
-    for key in range(max(last, start), stop):
+    for key in range(max(desk.stops[row] - tile, start), stop):
         scores[key] = _HIDDEN
 
 
 @inner
-def _hide_masked(problem, desk, batch, row, tile, start, stop):
+def _hide_masked(
+    problem: Problem, desk: Desk, batch: int, row: int, tile: int, start: int, stop: int
+) -> None:
     scores = moved(desk.weights, row * TILE)
     mask, step = mask_line(problem, desk, batch, row), problem.mask_strides[3]
     for key in range(start, min(stop, problem.kv_len - tile)):
