@@ -1,156 +1,175 @@
-from itertools import product
+"""Which implementation `auto` takes, and every reason for which one is passed over or refused."""
+
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from headwise import ops
 from headwise.errors import ArgumentError, UnsupportedError
-from headwise.masks import Causal, Lengths, Packed, Window
-from headwise.ops import (
-    IMPLEMENTATIONS,
-    arguments,
-    by_reference,
-    choice,
-    fused,
-    nonfinite,
-    plain,
-    visibility,
-)
-from headwise.ops.plain import SCORES_PER_BLOCK
+from headwise.kernels.geometry import LARGEST_HEAD_DIM
+from headwise.masks import Causal
+from headwise.ops import IMPLEMENTATIONS, by_reference, choice, fused, kernel, plain
 
-from ..attention_cases import laid_out, tensors
+from ..attention_cases import all_masks, all_options, laid_out, tensors
+from .bits import assert_same_bits
 
-FUSED: dict[str, dict[str, Any]] = {
-    "nothing": {},
-    "causal": {"mask": Causal()},
-    "window and padding": {"mask": Window.of(3) & Lengths([0, 2])},
-    "packed": {"mask": Packed([2, 3])},
-    "boolean": {"mask": torch.rand(5, 5) < 0.5},
-    "float mask": {"mask": torch.randn(5, 5).masked_fill(torch.rand(5, 5) < 0.5, -torch.inf)},
-    "huge bias": {"bias": torch.full((5, 5), -1e30)},
-    "bias with gradient": {"bias": torch.randn(6, 5, 5, requires_grad=True)},
-    "scale": {"scale": 3.0},
-    "gates": {"head_gates": torch.zeros(6)},
-}
-PLAIN: dict[str, tuple[dict[str, Any], str]] = {
-    "logsumexp": ({"need_logsumexp": True}, "logsumexp is asked for"),
-    "sinks": ({"sinks": torch.zeros(6)}, "sinks: the fused kernel has none"),
-    "softcap": ({"softcap": 3.0}, "softcap: the fused kernel has none"),
-    "dropout": ({"dropout": 0.1}, "dropout: torch would leave its fused kernel"),
-    "nan in a bias": ({"bias": torch.tensor([[torch.nan]])}, "NaN, infinity or scores that may overflow"),
-    "infinity in a mask": (
-        {"mask": torch.tensor([[torch.inf]])},
-        "NaN, infinity or scores that may overflow",
+KERNEL = choice.Choice("cpu", "kernel", ("the kernel computes this call",))
+WIDE = LARGEST_HEAD_DIM + 1
+SUM_OF_BIASES = "sinks beside several biases, or one in float64: the kernel takes one in float32 beside them"
+
+# What the kernel does not do: sizes and dtype of the tensors, the options, and the reason.
+OBSTACLES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "float64": ({"dtype": torch.float64}, {}, "float64: the kernel computes in float32"),
+    "head_dim": (
+        {"head_dim": WIDE, "value_head_dim": 11},
+        {},
+        f"head_dim={WIDE}: the kernel goes up to {LARGEST_HEAD_DIM}",
     ),
-    "huge scale": ({"scale": 1e38}, "NaN, infinity or scores that may overflow"),
+    "value_head_dim": (
+        {"value_head_dim": WIDE},
+        {},
+        f"value_head_dim={WIDE}: the kernel goes up to {LARGEST_HEAD_DIM}",
+    ),
+    "dropout": ({}, {"dropout": 0.25}, "dropout=0.25: the kernel has none"),
+    "sinks beside two biases": (
+        {},
+        {"sinks": torch.zeros(6), "bias": torch.zeros(5, 7), "mask": torch.zeros(5, 7)},
+        SUM_OF_BIASES,
+    ),
+    "sinks beside a float64 bias": (
+        {},
+        {"sinks": torch.zeros(6), "bias": torch.zeros(5, 7, dtype=torch.float64)},
+        SUM_OF_BIASES,
+    ),
+    "gradient of a bias": (
+        {},
+        {"bias": torch.zeros(5, 7, requires_grad=True)},
+        "an input requires a gradient, and the kernel has none",
+    ),
+    "gradient of sinks": (
+        {},
+        {"sinks": torch.zeros(6, requires_grad=True)},
+        "an input requires a gradient, and the kernel has none",
+    ),
+    "gradient of gates": (
+        {},
+        {"head_gates": torch.ones(6, requires_grad=True)},
+        "an input requires a gradient, and the kernel has none",
+    ),
+    "a mask of a class of its own": (
+        {},
+        {"mask": torch.ones(5, 7, dtype=torch.bool).as_subclass(type("Mine", (Tensor,), {}))},
+        "an input is a Mine, a class of tensors of its own, which would not see what the kernel does",
+    ),
 }
 
 
-@pytest.mark.parametrize("name", FUSED)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
-def test_the_fused_path_is_chosen_where_it_is_right(name: str, dtype: torch.dtype) -> None:
-    made = tensors("randn", kv_len=5, dtype=dtype)
-    for impl in ("auto", "torch"):
-        found = ops.choose(*made, impl=impl, **FUSED[name])
-        assert (found.impl, found.path) == ("torch", "fused")
-        assert found.reasons == ("the fused kernel is right for this call",)
+def test_implementations_are_named_and_others_refused() -> None:
+    assert IMPLEMENTATIONS == ("auto", "cpu", "torch", "reference")
+    for call in (ops.attention, ops.attention_with_logsumexp, ops.choose):
+        with pytest.raises(
+            ArgumentError, match="impl='flash' is unknown; allowed are 'auto', 'cpu', 'torch', 'reference'"
+        ):
+            call(*tensors("randn"), impl="flash")  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("name", PLAIN)
-def test_the_plain_path_is_chosen_with_the_reason(name: str) -> None:
-    options, reason = PLAIN[name]
-    found = ops.choose(*tensors("randn"), **options)
-    assert (found.impl, found.path, len(found.reasons)) == ("torch", "plain", 1)
-    assert found.reasons[0].startswith(reason)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("impl", ["auto", "cpu"])
+def test_the_kernel_takes_every_mask_every_option_and_any_numbers(impl: Any, dtype: torch.dtype) -> None:
+    made = tensors("randn", dtype=dtype, value_head_dim=LARGEST_HEAD_DIM)
+    for mask in all_masks(2, 6, 5, 7).values():
+        assert ops.choose(*made, mask=mask, impl=impl) == KERNEL
+        assert ops.choose(*made, mask=mask, impl=impl, need_logsumexp=True) == KERNEL
+    for options in all_options(2, 6, 5, 7).values():
+        assert ops.choose(*made, **options, impl=impl) == KERNEL
+    made[1][:] = torch.nan
+    assert ops.choose(*(laid_out(tensor, "every_second") for tensor in made), impl=impl) == KERNEL
 
 
-def test_every_reason_is_given_at_once() -> None:
-    found = ops.choose(*tensors("randn", value_head_dim=13), softcap=2.0, sinks=torch.zeros(6))
-    assert found.reasons == (
-        "sinks: the fused kernel has none",
-        "softcap: the fused kernel has none",
-        "value_head_dim 13 differs from head_dim 11: torch would leave its fused kernel and repeat the "
-        "KV heads",
-    )
+@pytest.mark.parametrize("sizes", [{"batch": 0}, {"seq_len": 0}, {"kv_len": 0}, {"value_head_dim": 0}])
+def test_the_kernel_takes_empty_sizes(sizes: dict[str, int]) -> None:
+    assert ops.choose(*tensors("randn", **sizes)) == KERNEL
 
 
-@pytest.mark.parametrize("sizes", [{"batch": 0}, {"seq_len": 0}, {"kv_len": 0}])
-def test_empty_sizes_take_the_plain_path(sizes: dict[str, int]) -> None:
-    assert ops.choose(*tensors("randn", **sizes)).reasons == ("a size is 0",)
+@pytest.mark.parametrize("name", OBSTACLES)
+def test_what_the_kernel_does_not_do_goes_to_torch_or_is_refused(name: str) -> None:
+    sizes, options, reason = OBSTACLES[name]
+    made = tensors("randn", **sizes)
+    found = ops.choose(*made, **options)
+    assert found == ops.choose(*made, **options, impl="torch")
+    assert found.impl == "torch"
+    for call in (ops.attention, ops.attention_with_logsumexp, ops.choose):
+        with pytest.raises(UnsupportedError) as refusal:
+            call(*made, **options, impl="cpu")  # type: ignore[operator]
+        assert str(refusal.value) == (
+            f'impl="cpu" cannot compute this call: {reason}; use impl="auto", which falls back on torch'
+        )
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
-@pytest.mark.parametrize("number", [torch.nan, torch.inf, 1e25])
-def test_numbers_decide_too(which: int, number: float) -> None:
+def test_a_gradient_goes_to_torch_and_without_one_to_the_kernel(which: int) -> None:
     made = tensors("randn")
-    made[which][1, 2, 3, 4] = number
+    made[which].requires_grad_()
+    assert ops.choose(*made).impl == "torch"
+    with pytest.raises(UnsupportedError, match="an input requires a gradient, and the kernel has none"):
+        ops.attention(*made, impl="cpu")
+    with torch.no_grad():
+        assert ops.choose(*made) == KERNEL
+        assert not ops.attention(*made, impl="cpu").requires_grad
+    parameters = [torch.nn.Parameter(tensor, requires_grad=False) for tensor in made]
+    assert ops.choose(*parameters) == KERNEL
+
+
+def test_all_reasons_are_given_at_once() -> None:
+    made = tensors("randn", dtype=torch.float64, value_head_dim=WIDE)
+    with pytest.raises(UnsupportedError, match=r"float64: .*; value_head_dim=.*; dropout=0\.5: the kernel"):
+        ops.attention(*made, dropout=0.5, impl="cpu")
+
+
+def test_a_device_without_the_kernel_is_refused() -> None:
+    made = [tensor.to("meta") for tensor in tensors("randn")]
     assert ops.choose(*made).path == "plain"
+    with pytest.raises(UnsupportedError, match="device meta: the kernel runs on cpu"):
+        ops.attention(*made, impl="cpu")
 
 
-def test_strides_do_not_decide() -> None:
-    made = (laid_out(tensor, "every_second") for tensor in tensors("randn"))
-    assert ops.choose(*made).path == "fused"
+def test_a_processor_without_the_kernel_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "_unavailable", lambda: ("the processor has no vectors",))
+    assert ops.choose(*tensors("randn")).path == "fused"
+    with pytest.raises(UnsupportedError, match="cannot compute this call: the processor has no vectors; use"):
+        ops.attention(*tensors("randn"), impl="cpu")
 
 
 def test_the_choice_is_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[str] = []
-    for module in (fused, plain, by_reference):
-        original = module.attend
-        name = module.__name__.rsplit(".", 1)[1]
-        monkeypatch.setattr(
-            module, "attend", lambda *a, f=original, n=name, **k: (ran.append(n), f(*a, **k))[1]
-        )
+
+    def spy(module: Any, name: str) -> None:
+        original = getattr(module, name)
+        told = f"{module.__name__.rsplit('.', 1)[1]}.{name}"
+        monkeypatch.setattr(module, name, lambda *given: (ran.append(told), original(*given))[1])
+
+    for module in (kernel, fused, plain, by_reference):
+        spy(module, "attend")
+    spy(kernel, "attend_with_logsumexp")
     made = tensors("randn")
-    ops.attention(*made)
-    ops.attention(*made, softcap=2.0)
-    ops.attention_with_logsumexp(*made)
-    ops.attention(*made, impl="reference")
-    assert ran == ["fused", "plain", "plain", "by_reference"]
+    for impl in IMPLEMENTATIONS:
+        ops.attention(*made, impl=impl)
+        ops.attention_with_logsumexp(*made, impl=impl)
+    ops.attention(*made, softcap=2.0, impl="torch")
+    by_kernel, by_name = ["kernel.attend", "kernel.attend_with_logsumexp"], ["by_reference.attend"] * 2
+    assert ran == [*by_kernel, *by_kernel, "fused.attend", "plain.attend", *by_name, "plain.attend"]
 
 
-def test_the_fused_path_is_torchs_fused_kernel_and_repeats_nothing() -> None:
-    made = tensors("randn", kv_len=5)
-    masks = {"none": None, "causal": Causal(), "window": Window.of(2), "float": torch.randn(2, 6, 5, 5)}
-    for mask, layout in product(masks.values(), ["heads_inside", "every_second", "expanded"]):
-        with torch.profiler.profile() as profile:
-            ops.attention(*(laid_out(tensor, layout) for tensor in made), mask=mask)
-        names = {event.name for event in profile.events()}
-        assert "aten::_scaled_dot_product_flash_attention_for_cpu" in names
-        assert not {"aten::repeat_interleave", "aten::_scaled_dot_product_attention_math"} & names
+def test_auto_gives_the_bits_of_what_it_takes() -> None:
+    made = tensors("randn")
+    for given, impl in ((made, "cpu"), ([tensor.double() for tensor in made], "torch")):
+        found = ops.attention_with_logsumexp(*given, mask=Causal())
+        assert_same_bits(found, ops.attention_with_logsumexp(*given, mask=Causal(), impl=impl), impl)  # type: ignore[arg-type]
 
 
-def test_square_causal_goes_to_the_kernel_without_a_mask(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[dict[str, Any]] = []
-    original = torch.nn.functional.scaled_dot_product_attention
-
-    def spy(*args: Any, **options: Any) -> torch.Tensor:
-        given.append(options)
-        return original(*args, **options)
-
-    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", spy)
-    square, long = tensors("randn", kv_len=5), tensors("randn", kv_len=7)
-    ops.attention(*square, mask=Causal())
-    ops.attention(*square, mask=Causal("upper_left") & Window(right=2))
-    ops.attention(*long, mask=Window(left=6, right=4))  # hides nothing
-    ops.attention(*long, mask=Causal())
-    ops.attention(*square, mask=Causal() & Lengths([5, 4]))
-    assert [(call["is_causal"], call["attn_mask"] is None) for call in given] == [
-        (True, True),
-        (True, True),
-        (False, True),
-        (False, False),
-        (False, False),
-    ]
-
-
-def test_implementations_are_named_and_others_refused() -> None:
-    assert IMPLEMENTATIONS == ("auto", "torch", "reference")
-    for call in (ops.attention, ops.attention_with_logsumexp, ops.choose):
-        with pytest.raises(
-            ArgumentError, match="impl='flash' is unknown; allowed are 'auto', 'torch', 'reference'"
-        ):
-            call(*tensors("randn"), impl="flash")  # type: ignore[operator]
+# --- the reference
 
 
 def test_the_reference_is_chosen_by_name_only() -> None:
@@ -174,28 +193,3 @@ def test_the_reference_refuses_dropout() -> None:
         UnsupportedError, match=r'impl="reference" has no dropout, and dropout=0\.5 was given'
     ):
         ops.attention(*tensors("randn"), impl="reference", dropout=0.5)
-
-
-def test_rows_are_computed_in_blocks_that_hold_few_scores(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = tensors("randn", seq_len=23)
-    whole = ops.attention_with_logsumexp(*made, mask=Causal())
-    monkeypatch.setattr(plain, "SCORES_PER_BLOCK", 2 * 6 * 7 * 5 + 3)
-    call = arguments.check(*made, mask=Causal())
-    assert [rows.stop - rows.start for rows in plain.row_slices(call)] == [5, 5, 5, 5, 3]
-    parts = ops.attention_with_logsumexp(*made, mask=Causal())
-    torch.testing.assert_close(parts, whole)
-    assert SCORES_PER_BLOCK == 2**22
-
-
-def test_finiteness_is_sure_only_of_what_cannot_overflow() -> None:
-    made = [torch.ones(1, 1, 1, 4)] * 3
-
-    def sure(*tensors: torch.Tensor, **options: Any) -> bool:
-        return nonfinite.surely_finite(arguments.check(*tensors, **options))
-
-    assert sure(*made)
-    assert sure(*made, bias=torch.tensor([[-torch.inf]]))
-    assert not sure(*made, bias=torch.tensor([[torch.nan]]))
-    assert not sure(1e20 * made[0], 1e19 * made[1], made[2])
-    assert sure(*(tensor.double() * 1e100 for tensor in made))
-    assert isinstance(arguments.check(*made).visibility, visibility.Visibility)

@@ -21,11 +21,10 @@ from .. import mutants
 from ..attention_cases import laid_out
 from ..mutants import Attend
 from .onnx_adapter import run_node
-from .ways import by_attention
+from .ways import by_attention, computes
 
-IMPLEMENTATIONS = ("torch", "reference")
+IMPLEMENTATIONS = ("cpu", "torch", "reference")
 WAYS = {"attention": by_attention, "attention_with_logsumexp": ops.attention_with_logsumexp}
-WITHOUT_FLOAT64 = ("cpu",)
 MUTANTS = (
     mutants.kv_heads_tiled,
     mutants.upper_left_for_lower_right,
@@ -120,7 +119,7 @@ def test_all_93_cases_are_there() -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("impl", IMPLEMENTATIONS)
 def test_every_case(impl: str, way: str) -> None:
-    widest = torch.float32 if impl in WITHOUT_FLOAT64 else torch.float64
+    widest = torch.float64 if computes(impl, torch.float64) else torch.float32
     assert list(failures(partial(WAYS[way], impl=impl), onnx_cases(), widest=widest)) == []
 
 

@@ -17,10 +17,10 @@ from headwise.masks import Causal
 
 from ..naive import naive_attention
 from ..tolerance import CAPS, assert_within_rule
+from .ways import computes
 
-IMPLEMENTATIONS = ("torch", "reference")
+IMPLEMENTATIONS = ("cpu", "torch", "reference")
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-WITHOUT_FLOAT64 = ("cpu",)
 WITH_DROPOUT = ("torch",)
 
 
@@ -78,12 +78,7 @@ def test_the_samples_are_those_known() -> None:
 
 
 def impls_and_dtypes() -> list[tuple[str, torch.dtype]]:
-    return [
-        (impl, dtype)
-        for impl in IMPLEMENTATIONS
-        for dtype in DTYPES
-        if not (impl in WITHOUT_FLOAT64 and dtype == torch.float64)
-    ]
+    return [(impl, dtype) for impl in IMPLEMENTATIONS for dtype in DTYPES if computes(impl, dtype)]
 
 
 @pytest.mark.parametrize(("impl", "dtype"), impls_and_dtypes(), ids=str)

@@ -1,18 +1,33 @@
-"""The ways into the operator, each called as `attention_with_logsumexp` is."""
+"""The ways into the operator, by named implementations, each called as `attention_with_logsumexp` is."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
+import torch
 from torch import Tensor
 
-from headwise import ops
-from headwise.ops import AttentionResult
+from headwise import masks, ops
+from headwise.errors import UnsupportedError
+from headwise.masks import Dense
+from headwise.ops import AttentionResult, Implementation
+
+from ..attention_cases import Case, assert_attends
+from .bits import assert_same_bits
+
+Way = Callable[..., AttentionResult]
 
 
-def by_attention(*tensors: Tensor, **options: Any) -> AttentionResult:
-    """The path that `attention` chooses, fused where it may be; it gives no logsumexp."""
-    logsumexp = ops.attention_with_logsumexp(*tensors, **options).logsumexp
-    return AttentionResult(ops.attention(*tensors, **options), logsumexp)
+def by_attention(*tensors: Tensor, impl: Implementation = "torch", **options: Any) -> AttentionResult:
+    """The output of `attention`, which with torch is fused where it may be; it gives no logsumexp."""
+    logsumexp = ops.attention_with_logsumexp(*tensors, impl=impl, **options).logsumexp
+    return AttentionResult(ops.attention(*tensors, impl=impl, **options), logsumexp)
+
+
+def by_plain_torch(*tensors: Tensor, **options: Any) -> AttentionResult:
+    return ops.attention_with_logsumexp(*tensors, impl="torch", **options)
 
 
 def by_observe(*tensors: Tensor, **options: Any) -> AttentionResult:
@@ -27,21 +42,60 @@ def by_reference(*tensors: Tensor, **options: Any) -> AttentionResult:
 def by_kernel(*tensors: Tensor, **options: Any) -> AttentionResult:
     """The CPU kernel; without logsumexp it must give the same output, bit for bit."""
     found = ops.attention_with_logsumexp(*tensors, impl="cpu", **options)
-    assert torch.equal(_bits(ops.attention(*tensors, impl="cpu", **options)), _bits(found.output))
+    alone = ops.attention(*tensors, impl="cpu", **options)
+    assert_same_bits(AttentionResult(alone, found.logsumexp), found, "attention without logsumexp")
     return found
 
 
-def _bits(tensor: Tensor) -> Tensor:
-    return tensor.contiguous().view(torch.int32 if tensor.dtype == torch.float32 else torch.int16)
-
-
-Way = Callable[..., AttentionResult]
-
 WAYS: dict[str, Way] = {
-    "attention": by_attention,
+    "torch": by_attention,
+    "plain torch": by_plain_torch,
     "cpu": by_kernel,
-    "attention_with_logsumexp": ops.attention_with_logsumexp,
     "observe": by_observe,
     "reference": by_reference,
 }
-DIFFERENTIABLE = ("attention", "attention_with_logsumexp", "observe")
+DIFFERENTIABLE = ("torch", "plain torch", "observe")
+WITHOUT_FLOAT64 = ("cpu",)
+"""Ways, and implementations, that refuse float64; tests/ops/test_choice.py holds them to it."""
+
+
+def computes(name: str, dtype: torch.dtype) -> bool:
+    """Return whether the way or implementation `name` takes tensors of this dtype."""
+    return not (name in WITHOUT_FLOAT64 and dtype == torch.float64)
+
+
+def takes(way: Way, query: Tensor, options: dict[str, Any]) -> bool:
+    """Return whether `way` takes such a call.
+
+    The kernel has no float64, and no sinks where there are several biases or one in float64. This is the one
+    list of what tests leave out for it; `hold` shows that all of it is refused.
+    """
+    sums = [part for each in ("mask", "bias") for part in _float_parts(options.get(each))]
+    is_summed = len(sums) > 1 or any(part.tensor.dtype == torch.float64 for part in sums)
+    is_refused = query.dtype == torch.float64 or (is_summed and options.get("sinks") is not None)
+    return way is not by_kernel or not is_refused
+
+
+def hold(way: Way, case: Case) -> bool:
+    """Hold `way` to the reference on `case`, or to its refusal; return whether it took the case."""
+    if takes(way, case.query, case.options):
+        assert_attends(way, case)
+        return True
+    with pytest.raises(UnsupportedError, match=r'impl="cpu" cannot .*(float64: the|sinks beside several)'):
+        way(case.query, case.key, case.value, **case.options)
+    return False
+
+
+def _float_parts(given: Any) -> list[Dense]:
+    parts = () if given is None else masks.as_mask(given).parts
+    return [part for part in parts if isinstance(part, Dense) and not part.is_boolean]
+
+
+def over(names: Sequence[str]) -> pytest.MarkDecorator:
+    """Return the parametrization of a test over these ways."""
+    return pytest.mark.parametrize("way", [WAYS[name] for name in names], ids=names)
+
+
+every_way = over([*WAYS])
+every_way_in_float64 = over([name for name in WAYS if computes(name, torch.float64)])
+differentiable_ways = over(DIFFERENTIABLE)
