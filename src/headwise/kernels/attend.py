@@ -90,41 +90,56 @@ def attend(
     heads, group_size = batch * num_kv_heads, num_heads // num_kv_heads
     if 0 in (heads, seq_len):
         return
-    rows, tiles = group_size * seq_len, -(-kv_len // TILE)
-    is_streamed = rows <= BLOCK_ROWS
-    if is_streamed:
-        entries, ring = heads * max(1, -(-tiles // CHUNK_TILES)), 1
-        buffer_floats = heads * tiles * share_floats(rows, value_head_dim)
-    else:
-        entries = heads * (tiles + -(-rows // BLOCK_ROWS))
-        ring = min(heads, num_threads)
-        buffer_floats = ring * head_floats(kv_len, head_dim, value_head_dim)
+    rows = group_size * seq_len
+    entries, ring, buffer_floats = _list_of_work(heads, rows, kv_len, head_dim, value_head_dim, num_threads)
     cost = 2.0 * heads * kv_len * (head_dim + value_head_dim) * max(rows, 8)
-    threads = max(1, min(num_threads, entries)) if cost > _HELP_AFTER else 1
-    integers = desk_integers(group_size)
+    threads = min(num_threads, entries) if cost > _HELP_AFTER else 1
     memory = _memory(threads * DESK_FLOATS + buffer_floats)
-    desk_memory, buffers = memory[: threads * DESK_FLOATS], memory[threads * DESK_FLOATS :]
-    present = (
-        HAS_LOGSUMEXP * (logsumexp is not None)
-        | HAS_MASK * (arrays.mask is not None)
-        | HAS_BIAS * (arrays.bias is not None)
-        | HAS_SINKS * (arrays.sinks is not None)
-        | HAS_GATES * (arrays.gates is not None)
-    )
-    given = (
-        arrays.query, arrays.key, arrays.value, output, _no_logsumexp if logsumexp is None else logsumexp,
-        arrays.starts, arrays.stops,
-        _no_mask if arrays.mask is None else arrays.mask, _no_bias if arrays.bias is None else arrays.bias,
-        _no_sinks if arrays.sinks is None else arrays.sinks, _no_gates if arrays.gates is None else arrays.gates,
-    )  # fmt: skip
-    numbers = (scale, 0.0 if softcap is None else softcap, _KINDS[element], present)
+    desks, buffers = memory[: threads * DESK_FLOATS], memory[threads * DESK_FLOATS :]
     counters = np.zeros(PER_HEAD + 2 * heads, np.int64)
-    shared = (counters, desk_memory, np.empty(threads * integers, np.int64), buffers)
-    run = entry_for(is_wide=element == "float32", is_streamed=is_streamed)
+    shared = (counters, desks, np.empty(threads * desk_integers(group_size), np.int64), buffers)
+    given, present = _given(arrays, output, logsumexp)
+    numbers = (scale, 0.0 if softcap is None else softcap, _KINDS[element], present)
+    run = entry_for(is_wide=element == "float32", is_streamed=rows <= BLOCK_ROWS)
     entry = partial(run, given, numbers, shared, ring)
     with POOL.helping(partial(entry, False), threads - 1):
         entry(True)
     _keep(memory)
+
+
+def _list_of_work(
+    heads: int, rows: int, kv_len: int, head_dim: int, value_head_dim: int, num_threads: int
+) -> tuple[int, int, int]:
+    """Return how many entries the list of work has, as `schedule` makes it, and what they are done in.
+
+    That is how many KV heads are packed at a time, and the float32 numbers of the buffers.
+    """
+    tiles = -(-kv_len // TILE)
+    if rows <= BLOCK_ROWS:
+        return heads * max(1, -(-tiles // CHUNK_TILES)), 1, heads * tiles * share_floats(rows, value_head_dim)
+    ring = min(heads, num_threads)
+    entries = heads * (tiles + -(-rows // BLOCK_ROWS))
+    return entries, ring, ring * head_floats(kv_len, head_dim, value_head_dim)
+
+
+def _given(
+    arrays: Arrays, output: NDArray[Any], logsumexp: NDArray[np.float32] | None
+) -> tuple[tuple[NDArray[Any], ...], int]:
+    """Return the arrays as an entry takes them, and which of those that may be absent are there."""
+    mask, bias, sinks, gates = arrays.mask, arrays.bias, arrays.sinks, arrays.gates
+    given = (
+        arrays.query, arrays.key, arrays.value, output, _no_logsumexp if logsumexp is None else logsumexp,
+        arrays.starts, arrays.stops, _no_mask if mask is None else mask, _no_bias if bias is None else bias,
+        _no_sinks if sinks is None else sinks, _no_gates if gates is None else gates,
+    )  # fmt: skip
+    present = (
+        HAS_LOGSUMEXP * (logsumexp is not None)
+        | HAS_MASK * (mask is not None)
+        | HAS_BIAS * (bias is not None)
+        | HAS_SINKS * (sinks is not None)
+        | HAS_GATES * (gates is not None)
+    )
+    return given, present
 
 
 def _memory(floats: int) -> NDArray[np.float32]:
