@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from headwise.kernels.emission import inner, leaf
+from headwise.kernels.emission import inner
 from headwise.kernels.geometry import PANEL
 from headwise.kernels.host import GEOMETRY
-from headwise.kernels.memory import Bytes, Floats, moved
+from headwise.kernels.memory import Floats, line_of, moved
 from headwise.kernels.packing import element_bytes, pack_full_key_panel, widen_number, widen_row
 from headwise.kernels.problem import Desk, Problem
 from headwise.kernels.rows import padded_width
 
 _LANES = GEOMETRY.lanes
-
-
-@leaf
-def line_of(tensor: Bytes, strides: tuple[int, int, int, int], batch: int, head: int, place: int) -> Bytes:
-    """Return the first byte of one row of a tensor."""
-    return moved(tensor, batch * strides[0] + head * strides[1] + place * strides[2])
 
 
 @inner

@@ -11,10 +11,9 @@ import math
 
 import numpy as np
 
-from headwise.kernels.bringing import line_of
 from headwise.kernels.emission import inner
 from headwise.kernels.geometry import TILE
-from headwise.kernels.memory import Floats, fused, moved
+from headwise.kernels.memory import Floats, fused, line_of, moved
 from headwise.kernels.packing import widen_number
 from headwise.kernels.problem import Desk, Problem
 from headwise.kernels.rows import sees

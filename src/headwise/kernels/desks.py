@@ -11,11 +11,10 @@ from headwise.kernels.problem import Desk
 _BLOCK_FLOATS = BLOCK_ROWS * LARGEST_HEAD_DIM
 _PANEL_FLOATS = LARGEST_HEAD_DIM * PANEL
 _LINE = 16
-"""A cache line of float32: no two threads write to one."""
+"""A cache line of float32. One is left free between desks: no two threads write to the same."""
 
-DESK_FLOATS = (
-    2 * _BLOCK_FLOATS + BLOCK_ROWS * TILE + LEDGER_FLOATS + 2 * _PANEL_FLOATS + 2 * BLOCK_ROWS + 2 * _LINE
-)
+_USED_FLOATS = 2 * _BLOCK_FLOATS + BLOCK_ROWS * TILE + LEDGER_FLOATS + 2 * _PANEL_FLOATS + BLOCK_ROWS + 1
+DESK_FLOATS = -(-_USED_FLOATS // _LINE) * _LINE + _LINE
 """float32 numbers of one desk."""
 
 

@@ -8,7 +8,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from headwise.kernels.emission import FLOAT, INT32, BytePointer, intrinsic
+from headwise.kernels.emission import FLOAT, INT32, BytePointer, intrinsic, leaf
 
 Floats: TypeAlias = Any
 """A pointer to float32 numbers: indexed as a list is, and moved by `moved`. Only Numba knows its type; this
@@ -50,6 +50,12 @@ def moved(_context: Any, pointer: types.CPointer, offset: types.Integer) -> tupl
         return builder.gep(values[0], [values[1]])
 
     return pointer(pointer, types.int64), lower
+
+
+@leaf
+def line_of(tensor: Any, strides: tuple[int, int, int, int], batch: int, head: int, place: int) -> Any:
+    """Return a pointer to the first number of one row of a tensor, of the kind that `tensor` is."""
+    return moved(tensor, batch * strides[0] + head * strides[1] + place * strides[2])
 
 
 @intrinsic

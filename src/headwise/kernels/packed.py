@@ -110,6 +110,7 @@ def _attend_whole_tile(
 def _attend_tile(
     problem: Problem, desk: Desk, batch: int, kv_head: int, count: int, tile: int, packed: Floats
 ) -> None:
+    """Attend to a tile that some row does not see whole, by strips: neighbours that agree are one product."""
     keys, values, flags, length = parts_of(problem, packed)
     width = padded_width(problem.value_head_dim)
     start, stop = find_strips(problem, desk, batch, count, tile)
@@ -152,6 +153,7 @@ def _attend_tile(
 
 @inner
 def _add_carefully(problem: Problem, desk: Desk, batch: int, kv_head: int, count: int, tile: int) -> None:
+    """Join the tile to the outputs row by row, hidden keys left out."""
     width = padded_width(problem.value_head_dim)
     for row in range(count):
         start, stop = desk.strip_starts[row // STRIP], desk.strip_stops[row // STRIP]

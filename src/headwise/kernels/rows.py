@@ -21,7 +21,7 @@ from headwise.kernels.ledger import (
     TILE_SUM,
     join_tile,
 )
-from headwise.kernels.memory import Bytes, Floats, Integers, moved
+from headwise.kernels.memory import Bytes, Floats, Integers, line_of, moved
 from headwise.kernels.packing import element_bytes, finish_row, scale_row
 from headwise.kernels.problem import Desk, Problem
 
@@ -75,9 +75,7 @@ def bring_rows(
 @inner
 def _bring_query(problem: Problem, desk: Desk, batch: int, row: int) -> None:
     strides = problem.query_strides
-    line = moved(
-        problem.query, batch * strides[0] + desk.heads[row] * strides[1] + desk.positions[row] * strides[2]
-    )
+    line = line_of(problem.query, strides, batch, desk.heads[row], desk.positions[row])
     queries = moved(desk.queries, row * problem.head_dim)
     if strides[3] == element_bytes(problem.kind):
         scale_row(problem.kind, line, problem.head_dim, problem.scale, queries)
@@ -90,19 +88,13 @@ def _bring_query(problem: Problem, desk: Desk, batch: int, row: int) -> None:
 @leaf
 def mask_line(problem: Problem, desk: Desk, batch: int, row: int) -> Bytes:
     """Return the mask of a row's keys; they lie `mask_strides[3]` apart."""
-    strides = problem.mask_strides
-    return moved(
-        problem.mask, batch * strides[0] + desk.heads[row] * strides[1] + desk.positions[row] * strides[2]
-    )
+    return line_of(problem.mask, problem.mask_strides, batch, desk.heads[row], desk.positions[row])
 
 
 @leaf
 def bias_line(problem: Problem, desk: Desk, batch: int, row: int) -> Floats:
     """Return the bias of a row's keys; they lie `bias_strides[3]` apart."""
-    strides = problem.bias_strides
-    return moved(
-        problem.bias, batch * strides[0] + desk.heads[row] * strides[1] + desk.positions[row] * strides[2]
-    )
+    return line_of(problem.bias, problem.bias_strides, batch, desk.heads[row], desk.positions[row])
 
 
 @inner
@@ -148,11 +140,10 @@ def write_rows(problem: Problem, desk: Desk, batch: int, count: int) -> None:
     width = padded_width(problem.value_head_dim)
     if problem.has_sinks:
         _join_sinks(problem, desk, count, width)
-    strides = problem.output_strides
     for row in range(count):
         position, head = desk.positions[row], desk.heads[row]
         total = desk.ledger[SUM + row]
-        line = moved(problem.output, batch * strides[0] + head * strides[1] + position * strides[2])
+        line = line_of(problem.output, problem.output_strides, batch, head, position)
         outputs = moved(desk.outputs, row * width)
         gate = gate_of(problem, batch, head)
         if gate == 0.0:
@@ -193,11 +184,10 @@ def _join_sinks(problem: Problem, desk: Desk, count: int, width: int) -> None:
 def write_skipped_heads(problem: Problem, batch: int, kv_head: int) -> None:
     """Write zeros for the query heads of a KV head that `working_heads` leaves out."""
     group_size = problem.num_heads // problem.num_kv_heads
-    strides = problem.output_strides
     for head in range(kv_head * group_size, (kv_head + 1) * group_size):
         if problem.has_logsumexp or gate_of(problem, batch, head) != 0.0:
             continue
         for position in range(problem.seq_len):
-            line = moved(problem.output, batch * strides[0] + head * strides[1] + position * strides[2])
+            line = line_of(problem.output, problem.output_strides, batch, head, position)
             for byte in range(problem.value_head_dim * element_bytes(problem.kind)):
                 line[byte] = 0

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 
-from headwise.kernels.bringing import bring_keys, bring_values, line_of
+from headwise.kernels.bringing import bring_keys, bring_values
 from headwise.kernels.careful import sum_carefully
 from headwise.kernels.emission import inner, leaf
 from headwise.kernels.geometry import CHAIN, PANEL, TILE
 from headwise.kernels.host import GEOMETRY
 from headwise.kernels.ledger import NEW_FACTOR, OLD_FACTOR, TILE_MAXIMUM, TILE_SUM, join_tile
-from headwise.kernels.memory import Bytes, Floats, Integers, fused, moved
+from headwise.kernels.memory import Bytes, Floats, Integers, fused, line_of, moved
 from headwise.kernels.packing import element_bytes
 from headwise.kernels.problem import Desk, Problem
 from headwise.kernels.products import ADDED, multiply
