@@ -1,0 +1,237 @@
+"""Callers side by side, forks, loaders, interrupts, the end of Python: always the bits of one thread."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from headwise.kernels import compiled
+
+from ..hang import PATIENCE_SECONDS, must_end
+from .problems import Threaded, threads, workers
+
+ROOT = Path(__file__).parents[2]
+SCRIPT_SECONDS = 10 * PATIENCE_SECONDS  # some have to compile first
+PROBLEMS = [Threaded(number) for number in range(9)]
+
+in_time = pytest.mark.usefixtures("guarded")
+
+# From Python 3.12 on a fork beside threads is warned of: that it works is what is tested.
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+
+
+@pytest.fixture
+def guarded() -> Iterator[None]:
+    assert all_right()  # by one thread; and nothing is left to compile
+    with must_end():
+        yield
+
+
+def exit_code_of_child(run: Callable[[], bool]) -> int:
+    """Return 0 if `run` is true in a forked child, 1 if not, and what is below 0 if it had to be stopped."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(PATIENCE_SECONDS // 2)
+            code = 0 if run() else 1
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def all_right() -> bool:
+    return all(problem.is_right() for problem in PROBLEMS)
+
+
+@in_time
+@pytest.mark.parametrize("count", range(1, 9))
+def test_any_number_of_threads(count: int) -> None:
+    with threads(count):
+        assert all_right()
+    assert len(workers()) >= count - 1
+
+
+@in_time
+@pytest.mark.parametrize("count", [2, 5])
+def test_eight_callers_at_once(count: int) -> None:
+    begin = threading.Barrier(8)
+
+    def call(number: int) -> bool:
+        begin.wait()
+        return all(PROBLEMS[(number + turn) % len(PROBLEMS)].is_right() for turn in range(40))
+
+    with threads(count), ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(call, range(8)))
+
+
+@in_time
+def test_a_forked_child_has_workers_of_its_own() -> None:
+    with threads(4):
+        assert all_right()
+        assert workers()
+        assert exit_code_of_child(lambda: not workers() and all_right() and len(workers()) == 3) == 0
+        assert all_right()
+
+
+@in_time
+def test_a_child_of_a_child() -> None:
+    with threads(3):
+        assert exit_code_of_child(lambda: all_right() and exit_code_of_child(all_right) == 0) == 0
+
+
+@in_time
+def test_a_fork_while_others_compute() -> None:
+    stop = threading.Event()
+
+    def compute() -> bool:
+        right = True
+        while not stop.is_set():
+            right = right and all_right()
+        return right
+
+    with threads(3), ThreadPoolExecutor(2) as pool:
+        others = [pool.submit(compute) for _ in range(2)]
+        try:
+            codes = [exit_code_of_child(all_right) for _ in range(8)]
+        finally:
+            stop.set()
+        assert codes == [0] * 8
+        assert all(other.result() for other in others)
+
+
+@in_time
+def test_a_fork_waits_for_what_is_being_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, end = threading.Event(), threading.Event()
+    entry = compiled.entry_for(is_wide=True)
+
+    def compile_slowly(make: object) -> object:
+        begun.set()
+        end.wait()
+        return entry
+
+    monkeypatch.setattr(compiled, "_entries", {})
+    monkeypatch.setattr(compiled, "kept_on_disk", compile_slowly)
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(compiled.entry_for, is_wide=True)
+        begun.wait()
+        threading.Timer(0.2, end.set).start()
+        assert exit_code_of_child(lambda: compiled.entry_for(is_wide=True) is entry) == 0
+        assert other.result() is entry
+
+
+@in_time
+def test_an_interrupt_leaves_the_workers_usable() -> None:
+    before = signal.signal(signal.SIGVTALRM, signal.default_int_handler)
+    try:
+        with threads(3):
+            for turn in range(1, 40):
+                with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - it comes at some time in here
+                    signal.setitimer(signal.ITIMER_VIRTUAL, 0.0007 * turn)
+                    while True:
+                        PROBLEMS[0].answer()
+                assert all_right()
+    finally:
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def printed_by(path: Path, script: str, *arguments: str) -> str:
+    path.write_text(script, encoding="utf-8")
+    found = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, path, *arguments],
+        env=os.environ | {"PYTHONPATH": found},
+        capture_output=True,
+        text=True,
+        timeout=SCRIPT_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout
+
+
+LOADER = """
+import sys
+import warnings
+import torch
+from tests.kernels.problems import Threaded, threads, workers
+
+class Answers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, number):
+        own = torch.get_num_threads()
+        with threads(int(sys.argv[2]) if len(sys.argv) > 2 else own):
+            return own, Threaded(number).answer().float()
+
+def main():
+    warnings.simplefilter("ignore")  # of more workers than processors
+    torch.set_num_threads(2)
+    assert Threaded(0).answer() is not None and workers()
+    loader = torch.utils.data.DataLoader(
+        Answers(), batch_size=None, num_workers=2, multiprocessing_context=sys.argv[1]
+    )
+    for number, (own, answer) in enumerate(loader):
+        assert own == 1  # what torch gives its workers
+        assert answer.equal(Threaded(number).alone.float()), number
+    print("right", number + 1)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.parametrize(("start", "count"), [("fork", "1"), ("fork", "3"), ("spawn", "3")])
+def test_in_loader_processes(tmp_path: Path, start: str, count: str) -> None:
+    assert printed_by(tmp_path / "loader.py", LOADER, start, count) == "right 12\n"
+
+
+IDLE_AT_THE_END = """
+from tests.kernels.problems import Threaded, threads, workers
+with threads(4):
+    assert Threaded(0).is_right()
+assert len(workers()) == 3
+print("done")
+"""
+BUSY_AT_THE_END = """
+import threading
+from tests.kernels.problems import Threaded, threads, workers
+def compute():
+    while True:
+        problem.answer()
+with threads(4):
+    problem = Threaded(0)
+    problem.answer()
+    for _ in range(2):
+        threading.Thread(target=compute, daemon=True).start()
+    for _ in range(5):
+        problem.answer()
+    print("done", flush=True)
+"""
+CALLED_AT_THE_END = """
+import atexit
+from tests.kernels.problems import Threaded, threads
+def last():
+    with threads(4):
+        assert Threaded(0).is_right()
+    print("done")
+Threaded(0).answer()
+atexit.register(last)
+"""
+AT_THE_END = {"idle": IDLE_AT_THE_END, "busy": BUSY_AT_THE_END, "called": CALLED_AT_THE_END}
+
+
+@pytest.mark.parametrize(
+    "script", [IDLE_AT_THE_END, BUSY_AT_THE_END, CALLED_AT_THE_END], ids=["idle", "busy", "called"]
+)
+def test_the_end_of_python(tmp_path: Path, script: str) -> None:
+    assert printed_by(tmp_path / "script.py", script) == "done\n"
