@@ -24,13 +24,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from benchmarks import attention, cli_startup, model_opening, page_paint
+from benchmarks import attention, cli_startup, model_opening, page_paint, thin_call
 
 BENCHMARKS = {
     "attention": attention,
     "cli_startup": cli_startup,
     "model_opening": model_opening,
     "page_paint": page_paint,
+    "thin_call": thin_call,
 }
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("headwise", "numpy", "torch", "transformers", "rich", "typer", "numba", "onnxruntime", "jax")
