@@ -107,7 +107,7 @@ def check(
         value=value,
         visibility=visibility.resolve(mask, bias, sizes, query.device),
         scale=head_dim**-0.5 if scale is None else float(scale),
-        softcap=None if softcap is None else float(softcap),
+        softcap=None if softcap is None else _held(float(softcap), compute_dtype(query)),
         sinks=sinks,
         head_gates=head_gates,
         dropout=checked_dropout(dropout),
@@ -214,6 +214,12 @@ def _per_head(name: str, given: Any, query: Tensor, allowed: list[tuple[int, ...
             f"{name} is on {given.device}, query on {query.device}; they must be on one device"
         )
     return given.to(compute_dtype(query))
+
+
+def _held(number: float, dtype: torch.dtype) -> float:
+    """Return the nearest positive number that `dtype` holds, which rounding might take for 0 or infinite."""
+    limits = torch.finfo(dtype)
+    return min(max(number, limits.tiny), limits.max)
 
 
 def _is_number(name: str, given: Any) -> bool:

@@ -18,7 +18,7 @@ from headwise.ops.arguments import Call
 from headwise.ops.results import AttentionResult
 
 _ELEMENTS = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
-_FLOAT32 = torch.finfo(torch.float32)
+_LOWEST = torch.finfo(torch.float32).min
 
 
 def why_not(call: Call) -> tuple[str, ...]:
@@ -96,8 +96,7 @@ def _run(call: Call, bias: Tensor | None, output: Tensor, logsumexp: Tensor | No
         None if logsumexp is None else _numbers(logsumexp),
         element=_ELEMENTS[call.query.dtype],
         scale=call.scale,
-        # One that float32 rounds to 0 would mean none.
-        softcap=None if call.softcap is None else max(call.softcap, _FLOAT32.tiny),
+        softcap=call.softcap,
         num_threads=torch.get_num_threads(),
     )
 
@@ -133,7 +132,7 @@ def _bias(call: Call) -> tuple[Tensor | None, Tensor | None]:
     hidden = call.visibility.hidden(rows)
     bias = call.visibility.sum_of_biases(rows, hidden, torch.float32)
     # To the kernel -inf says hidden, which a number beyond float32 is not.
-    centred = bias.centred.clamp_min(_FLOAT32.min)
+    centred = bias.centred.clamp_min(_LOWEST)
     return centred if hidden is None else centred.masked_fill(hidden, -torch.inf), bias.shift
 
 
