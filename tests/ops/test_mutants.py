@@ -1,8 +1,21 @@
 import pytest
 
+from .. import mutants
 from ..attention_cases import Case, assert_attends
 from ..mutants import MUTANTS, Attend, sound
+from . import test_kernel_shapes
 from .suite import cases
+
+# Those that show without a mask tensor, an option or NaN.
+OF_SHAPES = (
+    mutants.kv_heads_tiled,
+    mutants.upper_left_for_lower_right,
+    mutants.base_two_logsumexp,
+    mutants.missing_scale,
+    mutants.scale_from_the_model_width,
+    mutants.swapped_heads,
+    mutants.dropped_key,
+)
 
 
 def cases_for_mutants() -> list[Case]:
@@ -25,3 +38,14 @@ def test_the_suite_catches(mutant: Attend) -> None:
         return False
 
     assert any(is_caught_by(case) for case in cases_for_mutants())
+
+
+@pytest.mark.parametrize("mutant", [sound, *OF_SHAPES], ids=lambda mutant: mutant.__name__)
+def test_the_shapes_catch_it_in_the_kernels_place(mutant: Attend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(test_kernel_shapes, "by_kernel", mutant)
+    hold = test_kernel_shapes.test_every_group_size_with_every_length_around_the_border
+    if mutant is sound:
+        hold(3)
+    else:
+        with pytest.raises(AssertionError, match=r"of \d+ queries"):
+            hold(3)

@@ -15,6 +15,7 @@ from headwise import ops
 from headwise.errors import UnsupportedError
 from headwise.masks import Causal
 
+from .. import mutants
 from ..naive import naive_attention
 from ..tolerance import CAPS, assert_within_rule
 from .ways import computes
@@ -107,6 +108,28 @@ def joined(attend: Callable[..., Any], dtype: torch.dtype) -> Tensor:
         result = attend(*tensors, **options)
         found.append((result if isinstance(result, Tensor) else result.output).flatten())
     return torch.cat(found)
+
+
+def lower_right_for_upper_left(*tensors: Tensor, mask: Any) -> Tensor:
+    return baseline(*tensors, mask=Causal() if isinstance(mask, Causal) else mask)
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        mutants.missing_scale,
+        mutants.scale_from_the_model_width,
+        mutants.dropped_key,
+        lower_right_for_upper_left,
+    ],
+    ids=lambda mutant: mutant.__name__,
+)
+def test_the_samples_catch(mutant: Callable[..., Any]) -> None:
+    exact = torch.cat([sample.by_torch_in_float64().flatten() for sample in samples(torch.float32)])
+    plain = joined(baseline, torch.float32)
+    assert_within_rule(plain, exact, plain)
+    with pytest.raises(AssertionError, match="result is off by"):
+        assert_within_rule(joined(mutant, torch.float32), exact, plain)
 
 
 @pytest.mark.parametrize("impl", IMPLEMENTATIONS)
