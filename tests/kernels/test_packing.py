@@ -70,6 +70,27 @@ def test_a_row_is_spread_over_panels(kind: int, panels: int) -> None:
 
 
 @kinds
+@pytest.mark.parametrize("count", [1, 3 * PANEL, 3 * PANEL + 5])
+def test_a_query_is_scaled(kind: int, count: int) -> None:
+    row = numbers(kind, 1, count)
+    target = np.full(count + 1, POISON, dtype=np.float32)
+    native("headwise_scale_row")(kind, array(row), count, 0.3, target)
+    assert_same_bits(target[:count], row[0].float() * 0.3)
+    assert target[count] == POISON
+
+
+@kinds
+@pytest.mark.parametrize("count", [1, 3 * PANEL, 3 * PANEL + 5])
+def test_an_output_is_divided_and_gated_and_rounded_once(kind: int, count: int) -> None:
+    row = numbers(FLOAT32, 1, count)[0]
+    target = torch.full((count + 1,), float(POISON)).to(KINDS[kind])
+    native("headwise_finish_row")(kind, row.numpy(), count, 3.7, -0.3, array(target))
+    wanted = (row / np.float32(3.7) * np.float32(-0.3)).to(KINDS[kind])
+    torch.testing.assert_close(target[:count], wanted, rtol=0, atol=0, equal_nan=True)
+    assert target[count] == float(POISON)
+
+
+@kinds
 def test_one_number_is_widened(kind: int) -> None:
     for number in numbers(kind, 3, 4).flatten():
         target = np.full(2, POISON, dtype=np.float32)

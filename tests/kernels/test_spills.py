@@ -17,16 +17,8 @@ from .inner_loops import calls_in, function_in, loops_of
 TOO_MANY_ROWS = {"avx2": 7, "avx512": 31, "neon": 7}
 """One row more than the 16, 32 and 32 registers hold."""
 
-SPILLED_BY_LLVM_22 = {("neoverse-n1", 6)}
 EVERY_STRIP = [
-    pytest.param(
-        target,
-        rows,
-        marks=[pytest.mark.xfail(strict=True, reason="LLVM 22 spills one sum here")]
-        if (target.cpu, rows) in SPILLED_BY_LLVM_22
-        else [],
-        id=f"{target.cpu}-{rows}",
-    )
+    pytest.param(target, rows, id=f"{target.cpu}-{rows}")
     for target in TARGETS
     for rows in GEOMETRIES[target.geometry].strips
 ]

@@ -7,17 +7,21 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from headwise.kernels import compiled
+from headwise.kernels import attend, compiled
 
 from ..hang import PATIENCE_SECONDS, must_end
 from .problems import Threaded, threads, workers
 
 ROOT = Path(__file__).parents[2]
 SCRIPT_SECONDS = 10 * PATIENCE_SECONDS  # some have to compile first
+ENTRY = {"is_wide": True, "is_streamed": True}
 PROBLEMS = [Threaded(number) for number in range(9)]
 
 in_time = pytest.mark.usefixtures("guarded")
@@ -110,7 +114,7 @@ def test_a_fork_while_others_compute() -> None:
 @in_time
 def test_a_fork_waits_for_what_is_being_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, end = threading.Event(), threading.Event()
-    entry = compiled.entry_for(is_wide=True)
+    entry = compiled.entry_for(**ENTRY)
 
     def compile_slowly(make: object) -> object:
         begun.set()
@@ -120,10 +124,10 @@ def test_a_fork_waits_for_what_is_being_compiled(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(compiled, "_entries", {})
     monkeypatch.setattr(compiled, "kept_on_disk", compile_slowly)
     with ThreadPoolExecutor(1) as pool:
-        other = pool.submit(compiled.entry_for, is_wide=True)
+        other = pool.submit(compiled.entry_for, **ENTRY)
         begun.wait()
         threading.Timer(0.2, end.set).start()
-        assert exit_code_of_child(lambda: compiled.entry_for(is_wide=True) is entry) == 0
+        assert exit_code_of_child(lambda: compiled.entry_for(**ENTRY) is entry) == 0
         assert other.result() is entry
 
 
@@ -140,6 +144,27 @@ def test_an_interrupt_leaves_the_workers_usable() -> None:
                 assert all_right()
     finally:
         signal.signal(signal.SIGVTALRM, before)
+
+
+def test_an_interrupted_call_leaves_its_memory_to_its_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = []
+
+    @contextmanager
+    def helping(task: partial[None], helpers: int) -> Iterator[None]:
+        _given, _numbers, (_counters, desks, _integers, _buffers), _ring = task.args[:4]
+        memory.append(desks)
+        if len(memory) == 2:
+            raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr(attend.POOL, "helping", helping)
+    PROBLEMS[0].answer()
+    with pytest.raises(KeyboardInterrupt):
+        PROBLEMS[0].answer()
+    PROBLEMS[0].answer()
+    first, interrupted, last = memory
+    assert np.shares_memory(first, interrupted), "memory is kept from call to call"
+    assert not np.shares_memory(interrupted, last)
 
 
 def printed_by(path: Path, script: str, *arguments: str) -> str:

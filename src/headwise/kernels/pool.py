@@ -42,21 +42,14 @@ class WorkerPool:
         So what the task holds on to, a caller's tensors, is not kept by the pool behind the caller's back.
         """
         offer = _Offer(task)
-        self._put(offer, helpers)
-        try:
-            yield
-        finally:
-            offer.task = None
-
-    def help_with(self, task: Callable[[], None], helpers: int) -> None:
-        """Let `helpers` workers run `task` as soon as they are free."""
-        self._put(_Offer(task), helpers)
-
-    def _put(self, offer: _Offer, helpers: int) -> None:
         if self._threads < helpers:
             self._start(helpers)
         for _ in range(min(helpers, self._threads)):
             self._offers.put(offer)
+        try:
+            yield
+        finally:
+            offer.task = None
 
     def _start(self, count: int) -> None:
         """Start what is missing of `count` workers; fewer where the system, or the end of Python, forbids."""
