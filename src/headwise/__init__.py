@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 _HOME_OF = {
     **dict.fromkeys(("Collect", "Evidence"), "headwise.evidence"),
     "HeadLayout": "headwise.layout",
-    **dict.fromkeys(("Causal", "CausalFrom", "Dense", "Lengths", "Packed", "Prefix", "Window"), "headwise.masks"),
+    **dict.fromkeys(
+        ("Causal", "CausalFrom", "Dense", "Lengths", "Packed", "Prefix", "Window"), "headwise.masks"
+    ),
     **dict.fromkeys(("attention", "attention_with_logsumexp", "choose", "merge", "observe"), "headwise.ops"),
     **dict.fromkeys(("KVCache", "RollingKVCache"), "headwise.cache"),
     "MultiHeadAttention": "headwise.nn",

@@ -32,7 +32,12 @@ def test_without_arguments_it_shows_the_verbs(run: Run) -> None:
 
 
 def test_only_verbs_that_exist_are_commands() -> None:
-    assert sorted(command.name or "" for command in app.registered_commands) == ["bench", "explain", "plan", "view"]
+    assert sorted(command.name or "" for command in app.registered_commands) == [
+        "bench",
+        "explain",
+        "plan",
+        "view",
+    ]
 
 
 def test_version_and_module_form(run: Run, run_python: Run) -> None:

@@ -11,10 +11,9 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from headwise.kernels.compiled import kept_on_disk
-from headwise.kernels.emission import INT64, FloatPointer, Lanes, counting, function_of, integer
+from headwise.kernels.emission import INT64, FloatPointer, Lanes, counting, function_of, integer, intrinsic
 from headwise.kernels.host import GEOMETRY
 from headwise.kernels.memory import pointer_to
 
