@@ -30,6 +30,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     ({"query": zeros(2, 6, 5, 11, dtype=torch.complex64)}, r"query has dtype complex64; allowed are float32"),
     (
+        {"key": zeros(2, 3, 7, 11).to_sparse()},
+        r"key has layout sparse_coo; it must be dense: key.to_dense\(\)",
+    ),
+    (
         {"key": zeros(2, 3, 7, 11, dtype=torch.float64)},
         r"query, key and value differ in dtype: query float32, key float64, value float32; .*query.dtype\)",
     ),

@@ -8,12 +8,13 @@ from torch import Tensor
 
 from headwise import ops
 from headwise.errors import ArgumentError, UnsupportedError
+from headwise.kernels import attend as attend_arrays
 from headwise.kernels.geometry import LARGEST_HEAD_DIM
 from headwise.masks import Causal
 from headwise.ops import IMPLEMENTATIONS, by_reference, choice, fused, kernel, plain
 
 from ..attention_cases import all_masks, all_options, laid_out, tensors
-from .bits import assert_same_bits
+from .bits import assert_same_bits, threads
 
 KERNEL = choice.Choice("cpu", "kernel", ("the kernel computes this call",))
 WIDE = LARGEST_HEAD_DIM + 1
@@ -160,6 +161,17 @@ def test_the_choice_is_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     ops.attention(*made, softcap=2.0, impl="torch")
     by_kernel, by_name = ["kernel.attend", "kernel.attend_with_logsumexp"], ["by_reference.attend"] * 2
     assert ran == [*by_kernel, *by_kernel, "fused.attend", "plain.attend", *by_name, "plain.attend"]
+
+
+def test_the_kernel_follows_the_number_of_threads_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[int] = []
+    monkeypatch.setattr(
+        attend_arrays, "attend", lambda *arrays, num_threads, **options: given.append(num_threads)
+    )
+    for count in (1, 3):
+        with threads(count):
+            ops.attention(*tensors("randn"), impl="cpu")
+    assert given == [1, 3]
 
 
 def test_auto_gives_the_bits_of_what_it_takes() -> None:

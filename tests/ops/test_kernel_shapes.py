@@ -97,6 +97,19 @@ def test_any_strides_give_the_bits_of_contiguous_tensors(
         assert_same_bits(found, plain, f"strides from {first} in steps of {step}")
 
 
+def test_sinks_and_gates_of_any_strides() -> None:
+    made = tensors("randn")
+    sinks, gates = torch.randn(12)[::2], torch.randn(6, 2).T
+    one_for_all = gates[:1].expand(2, 6)
+    for options in (
+        {"sinks": sinks, "head_gates": gates},
+        {"head_gates": one_for_all},
+        {"head_gates": sinks},
+    ):
+        contiguous = {name: option.contiguous() for name, option in options.items()}
+        assert_same_bits(by_kernel(*made, **options), by_kernel(*made, **contiguous), f"{[*options]}")
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_a_minus_sign_that_torch_puts_off_is_applied(dtype: torch.dtype) -> None:
     query, key, value = tensors("randn", dtype=dtype)

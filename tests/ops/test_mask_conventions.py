@@ -88,6 +88,14 @@ def test_window_counts_neighbours_and_window_of_n_counts_keys(way: Way) -> None:
 
 
 @every_way
+def test_boolean_tensors_combine(way: Way) -> None:
+    query, key, _ = tensors("randn")
+    by_head, by_row, by_key = (torch.rand(shape) < 0.6 for shape in ((1, 6, 1, 7), (2, 1, 5, 1), (1, 7)))
+    seen = weights_of(way, query, key, mask=Dense(by_head) & by_row & by_key) > 0
+    assert torch.equal(seen, by_head & by_row & by_key)
+
+
+@every_way
 def test_masks_combine(way: Way) -> None:
     query, key, value = tensors("randn", seq_len=7)
     boolean = torch.rand(2, 1, 7, 7) < 0.7
