@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import binding, ir
+from numba.core.codegen import CPUCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 from numpy.typing import NDArray
@@ -75,23 +76,35 @@ def strip_assembly(target: Target, rows: int) -> str:
 
 @cache
 @global_compiler_lock
-def compiled(emit: Callable[..., None], kinds: tuple[ir.Type, ...]) -> Callable[..., None]:
-    """Return what `emit` writes, compiled by Numba's own steps for this processor.
-
-    Arrays are passed as the addresses of their first elements, integers and floats as they are.
-    """
+def _library(emit: Callable[..., None], kinds: tuple[ir.Type, ...]) -> tuple[CPUCodeLibrary, str]:
+    """Return what `emit` writes, compiled by Numba's own steps for this processor, and its symbol."""
     library = cpu_target.target_context.codegen().create_library(f"test_{emit.__name__}")
     module = library.create_ir_module(f"test_{emit.__name__}")
     function = function_of(module, emit, list(kinds))
     function.linkage = "external"
     library.add_ir_module(module)
     library.finalize()
+    return library, function.name
+
+
+def assembly_here(emit: Callable[..., None], kinds: tuple[ir.Type, ...]) -> str:
+    """Return what `emit` writes as assembly for this processor."""
+    library, _ = _library(emit, kinds)
+    return library.get_asm_str()
+
+
+@cache
+def compiled(emit: Callable[..., None], kinds: tuple[ir.Type, ...]) -> Callable[..., None]:
+    """Return what `emit` writes as a function of Python.
+
+    Arrays are passed as the addresses of their first elements, integers and floats as they are.
+    """
+    library, symbol = _library(emit, kinds)
     native = {INT64: ctypes.c_int64, FLOAT: ctypes.c_float}
-    pointer = library.get_pointer_to_function(function.name)
+    pointer = library.get_pointer_to_function(symbol)
     call = ctypes.CFUNCTYPE(None, *(native.get(kind, ctypes.c_void_p) for kind in kinds))(pointer)
 
     def run(*given: Any) -> None:
-        assert library is not None  # the code lives as long as its library
         call(*(each.ctypes.data if isinstance(each, np.ndarray) else each for each in given))
 
     return run
