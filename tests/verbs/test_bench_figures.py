@@ -141,7 +141,9 @@ def a_timing(backend: str, seconds: float) -> Timing:
 
 def test_ratio_and_shares() -> None:
     timings = (a_timing("headwise", 0.5), a_timing("slow", 2.0), a_timing("fast", 0.75))
-    row = Row(CAUSAL, "thread", useful_flops=10**10, kv_bytes=10**9, timings=timings, absences=())
+    row = Row(
+        CAUSAL, "thread", useful_flops=10**10, kv_bytes=10**9, read_seconds=0.1, timings=timings, absences=()
+    )
     found = Bench(Machine("", 1, 1, 0.0, {}), 1, PEAKS, (row,))
     assert row.best_peer == timings[2]
     assert row.ratio == 1.5

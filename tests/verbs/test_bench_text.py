@@ -24,7 +24,9 @@ def row(
 ) -> Row:
     names = [name for name in NAMES if name not in {absence.backend for absence in absent}]
     timings = tuple(timing(name, taken) for name, taken in zip(names, milliseconds, strict=True))
-    return Row(work, clock, useful_flops=10**9, kv_bytes=10**7, timings=timings, absences=absent)
+    return Row(
+        work, clock, useful_flops=10**9, kv_bytes=10**7, read_seconds=5e-4, timings=timings, absences=absent
+    )
 
 
 def shown(bench: Bench, width: int) -> str:
@@ -74,7 +76,7 @@ def test_a_wrong_result_is_marked_in_both_tables_and_has_no_ratio() -> None:
         timing("headwise", 20.0, error=0.5, is_right=False),
         timing("jax", 9.0, error=math.nan, is_right=False),
     )
-    wrong = Row(FULL, "thread", 10**9, 10**7, timings, ())
+    wrong = Row(FULL, "thread", 10**9, 10**7, 1.0, timings, ())
     lines = [line.split() for line in shown(a_bench(wrong), 80).splitlines() if line.startswith("full-64")]
     assert lines[0] == ["full-64", "20.0!", "-", "-", "-", "-", "9.00!", "-", "50%"]
     assert lines[1] == ["full-64", "1,8,2048x2048,64", "5e-01!", "-", "-", "-", "-", "nan!"]
@@ -127,7 +129,7 @@ def test_the_json_document() -> None:
 
 def test_what_is_no_number_is_null_in_json() -> None:
     timings = (timing("headwise", 20.0, error=math.nan, is_right=False), timing("jax", 9.0, error=math.inf))
-    (work,) = to_json(a_bench(Row(FULL, "thread", 1, 1, timings, ())))["works"]
+    (work,) = to_json(a_bench(Row(FULL, "thread", 1, 1, 1.0, timings, ())))["works"]
     assert work["timings"]["headwise"]["largest_error"] is None
     assert work["timings"]["jax"]["relative_error"] is None
     json.dumps(work, allow_nan=False)

@@ -11,6 +11,7 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
+from numpy.typing import NDArray
 
 from headwise.kernels.compiled import kept_on_disk
 from headwise.kernels.emission import INT64, FloatPointer, Lanes, counting, function_of, integer, intrinsic
@@ -38,6 +39,12 @@ def read_bandwidth() -> float:
     """Return the bytes per second of one thread that reads a buffer too large for its caches."""
     run, buffer = _reading(), np.ones(_BUFFER_BYTES // 4, dtype=np.float32)
     return buffer.nbytes / _best_seconds(lambda: run(buffer, buffer.size))
+
+
+def read(numbers: NDArray[np.float32]) -> None:
+    """Read an array once, from end to end, as `read_bandwidth` does; what does not fill a last step is left."""
+    step = _STREAMS * GEOMETRY.lanes
+    _reading()(numbers, numbers.size // step * step)
 
 
 def _best_seconds(run: Callable[[], object]) -> float:

@@ -16,13 +16,15 @@ from headwise.models.short_cause import short_cause
 from headwise.verbs.bench.backends import BACKENDS, Backend, CannotRunError, Prepared
 from headwise.verbs.bench.exact import Error, error_of, exact_output
 from headwise.verbs.bench.machine import this_machine, usable_cpus
-from headwise.verbs.bench.peaks import higher, measure_peaks
+from headwise.verbs.bench.peaks import higher, measure_peaks, plain_read
 from headwise.verbs.bench.problem import Problem, make_problem
 from headwise.verbs.bench.result import Absence, Bench, Row, Timing
 from headwise.verbs.bench.timing import fair_clock, median_seconds, take_turns
 from headwise.verbs.bench.works import Work, works_named
 
 Notify = Callable[[str, float], None]
+
+_PLAIN_READ = "plain_read"
 
 
 def say_nothing(step: str, share: float) -> None:
@@ -122,7 +124,8 @@ def _row(work: Work, backends: Sequence[Backend], *, threads: int, repeat: int |
             absences.append(Absence(backend.name, _reason(fault)))
             continue
         prepared[backend.name], errors[backend.name] = ready, error
-    readings = take_turns(prepared, repeat=repeat, pause=threads > 1)
+    in_turn = {**prepared, _PLAIN_READ: plain_read(problem, threads)}
+    readings = take_turns(in_turn, repeat=repeat, pause=threads > 1)
     clock = fair_clock(readings, threads=threads)
     timings = (
         Timing(
@@ -136,7 +139,15 @@ def _row(work: Work, backends: Sequence[Backend], *, threads: int, repeat: int |
         )
         for name in prepared
     )
-    return Row(work, clock, problem.useful_flops, problem.kv_bytes, tuple(timings), tuple(absences))
+    return Row(
+        work=work,
+        clock=clock,
+        useful_flops=problem.useful_flops,
+        kv_bytes=problem.kv_bytes,
+        read_seconds=median_seconds(readings[_PLAIN_READ], clock),
+        timings=tuple(timings),
+        absences=tuple(absences),
+    )
 
 
 def _tried(backend: Backend, problem: Problem, exact: Tensor, threads: int) -> tuple[Prepared, Error]:

@@ -29,6 +29,7 @@ def _row(bench: Bench, row: Row) -> dict[str, Any]:
         "clock": row.clock,
         "useful_flops": row.useful_flops,
         "kv_bytes": row.kv_bytes,
+        "read_seconds": row.read_seconds,
         "fma_share": bench.fma_share(row),
         "read_share": bench.read_share(row),
         "best_peer": row.best_peer.backend if row.best_peer else None,

@@ -62,12 +62,17 @@ class Absence:
 
 @dataclass(frozen=True)
 class Row:
-    """One work with every backend that was tried on it, headwise first."""
+    """One work with every backend that was tried on it, headwise first.
+
+    - useful_flops, kv_bytes: of the visible keys; read_seconds: how long a plain read of so many bytes took,
+      in turn with the backends
+    """
 
     work: Work
     clock: Clock
     useful_flops: int
     kv_bytes: int
+    read_seconds: float
     timings: tuple[Timing, ...]
     absences: tuple[Absence, ...]
 
@@ -113,4 +118,4 @@ class Bench:
 
     def read_share(self, row: Row) -> float:
         """Return the share of read bandwidth at which headwise reads keys and values, each counted once."""
-        return row.kv_bytes / row.headwise.seconds / self.peaks.read_bytes
+        return row.read_seconds / row.headwise.seconds
