@@ -42,7 +42,7 @@ def read_bandwidth() -> float:
 
 
 def read(numbers: NDArray[np.float32]) -> None:
-    """Read an array once, from end to end, as `read_bandwidth` does; what does not fill a last step is left."""
+    """Read an array once as `read_bandwidth` does; what does not fill a last step is left out."""
     step = _STREAMS * GEOMETRY.lanes
     _reading()(numbers, numbers.size // step * step)
 
