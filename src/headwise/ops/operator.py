@@ -170,6 +170,7 @@ def choose(
 
     Raises:
         ArgumentError: an argument has a type, shape, dtype, device or value that is not allowed.
+        UnsupportedError: `impl="cpu"` was asked for what it does not do.
 
     Example:
         >>> import torch
