@@ -16,7 +16,7 @@ import pytest
 from numba import njit, types
 from numba.core import caching
 
-from headwise.kernels import compiled
+from headwise.kernels import compiled, entry, host
 
 PACKAGE = Path(compiled.__file__).parents[1]
 PATIENCE_SECONDS = 900
@@ -252,3 +252,24 @@ def test_an_error_is_followed_by_another_try(monkeypatch: pytest.MonkeyPatch) ->
         with pytest.raises(OSError, match="No space left"):
             compiled.entry_for(is_wide=True, is_streamed=True)
     assert compiled.entry_for(is_wide=True, is_streamed=True) is not None
+
+
+@pytest.mark.parametrize("make", [entry.compile_packed, entry.compile_streamed])
+def test_code_of_another_source_or_type_has_a_name_of_its_own_on_disk(
+    make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What is compiled is the function; here it is only looked at.
+    monkeypatch.setattr(entry, "njit", lambda *_, **__: lambda function: function)
+    names = {
+        make(element, source, on_disk=False).__qualname__
+        for element in (types.float32, types.int16)
+        for source in ("0" * 64, "1" * 64)
+    }
+    assert len(names) == 4
+
+
+def test_another_processor_has_code_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = compiled.source_hash()
+    name, features = host.processor()
+    monkeypatch.setattr(host, "processor", lambda: (name, {**features, "fma": False}))
+    assert compiled.source_hash() != here

@@ -71,23 +71,33 @@ def test_a_row_is_spread_over_panels(kind: int, panels: int) -> None:
 
 @kinds
 @pytest.mark.parametrize("count", [1, 3 * PANEL, 3 * PANEL + 5])
-def test_a_query_is_scaled(kind: int, count: int) -> None:
-    row = numbers(kind, 1, count)
-    target = np.full(count + 1, POISON, dtype=np.float32)
-    native("headwise_scale_row")(kind, array(row), count, 0.3, target)
-    assert_same_bits(target[:count], row[0].float() * 0.3)
-    assert target[count] == POISON
+def test_queries_are_scaled(kind: int, count: int) -> None:
+    rows = numbers(kind, 3, count + 2)
+    picked = [2, 0]
+    offsets = np.array([row * rows.stride(0) * rows.element_size() for row in picked])
+    target = np.full(2 * count + 1, POISON, dtype=np.float32)
+    native("headwise_scale_rows")(kind, 2, array(rows), offsets, count, 0.3, target)
+    assert_same_bits(target[:-1].reshape(2, count), rows[picked, :count].float() * 0.3)
+    assert target[-1] == POISON
 
 
 @kinds
 @pytest.mark.parametrize("count", [1, 3 * PANEL, 3 * PANEL + 5])
-def test_an_output_is_divided_and_gated_and_rounded_once(kind: int, count: int) -> None:
-    row = numbers(FLOAT32, 1, count)[0]
-    target = torch.full((count + 1,), float(POISON)).to(KINDS[kind])
-    native("headwise_finish_row")(kind, row.numpy(), count, 3.7, -0.3, array(target))
-    wanted = (row / np.float32(3.7) * np.float32(-0.3)).to(KINDS[kind])
-    torch.testing.assert_close(target[:count], wanted, rtol=0, atol=0, equal_nan=True)
-    assert target[count] == float(POISON)
+def test_outputs_are_divided_and_gated_and_rounded_once(kind: int, count: int) -> None:
+    width = count + 3
+    rows = numbers(FLOAT32, 2, width)
+    divisors, gates = np.array([3.7, 0.9], dtype=np.float32), np.array([-0.3, 1.0], dtype=np.float32)
+    target = torch.full((3, count + 2), float(POISON)).to(KINDS[kind])
+    offsets = np.array([row * target.stride(0) * target.element_size() for row in (1, 0)])
+    native("headwise_finish_rows")(
+        kind, 2, rows.numpy(), width, count, divisors, gates, array(target), offsets
+    )
+    wanted = (rows[:, :count] / torch.from_numpy(divisors)[:, None] * torch.from_numpy(gates)[:, None]).to(
+        KINDS[kind]
+    )
+    torch.testing.assert_close(target[[1, 0], :count], wanted, rtol=0, atol=0, equal_nan=True)
+    assert (target[2] == float(POISON)).all()
+    assert (target[:, count:] == float(POISON)).all()
 
 
 @kinds

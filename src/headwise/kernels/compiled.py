@@ -11,10 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 from llvmlite import binding
 from numba import types
 
+from headwise.kernels import host
 from headwise.kernels.emission import EMITTED
 from headwise.kernels.entry import compile_packed, compile_streamed, compile_vector_code
 
@@ -49,8 +51,11 @@ def entry_for(*, is_wide: bool, is_streamed: bool) -> Any:
 
 
 def source_hash() -> str:
-    """Return a hash of all that the compiled code is made from; Numba notices edits in one file only."""
-    found = hashlib.sha256()
+    """Return a hash of all that the compiled code is made from: the package, Numba and the processor.
+
+    Numba itself notices edits in one file only.
+    """
+    found = hashlib.sha256(repr((numba.__version__, host.processor())).encode())
     for path in sorted(Path(__file__).parent.glob("*.py")):
         found.update(path.read_bytes())
     return found.hexdigest()

@@ -23,6 +23,7 @@ INT64 = ir.IntType(64)
 
 FloatPointer = types.CPointer(types.float32)
 BytePointer = types.CPointer(types.uint8)
+IntegerPointer = types.CPointer(types.int64)
 
 _Compiled = TypeVar("_Compiled", bound=Callable[..., Any])
 _Arguments = ParamSpec("_Arguments")

@@ -113,9 +113,8 @@ def compile_packed(element: types.Type, source: str, *, on_disk: bool) -> Any:
             taken = take_entry(counters)
         if is_caller:
             wait_for(moved(counters, FINISHED), count)
-        len(source)  # Numba keys what it keeps on disk by this text, as by all that a function closes over
 
-    return _compiled(entry, f"packed_{element}", element, on_disk=on_disk)
+    return _compiled(entry, f"packed_{element}", source, signature(element), on_disk=on_disk)
 
 
 def compile_streamed(element: types.Type, source: str, *, on_disk: bool) -> Any:
@@ -132,16 +131,8 @@ def compile_streamed(element: types.Type, source: str, *, on_disk: bool) -> Any:
             taken = take_entry(counters)
         if is_caller:
             wait_for(moved(counters, FINISHED), count)
-        len(source)
 
-    return _compiled(entry, f"streamed_{element}", element, on_disk=on_disk)
-
-
-def _compiled(entry: Any, name: str, element: types.Type, *, on_disk: bool) -> Any:
-    # Numba keeps one index on disk for each qualified name, and two processes may write it at once.
-    entry.__qualname__ = name
-    options = {"nogil": True, "cache": on_disk, "error_model": "numpy", "no_cfunc_wrapper": True}
-    return njit(signature(element), **options)(entry)
+    return _compiled(entry, f"streamed_{element}", source, signature(element), on_disk=on_disk)
 
 
 def compile_vector_code(source: str, *, on_disk: bool) -> Any:
@@ -149,6 +140,21 @@ def compile_vector_code(source: str, *, on_disk: bool) -> Any:
 
     def addresses(table: Any) -> None:
         write_addresses(pointer_to(table))
-        len(source)
 
-    return njit(types.void(_array(types.int64, 1)), cache=on_disk)(addresses)
+    kind = types.void(_array(types.int64, 1))
+    return _compiled(addresses, "vector_code", source, kind, on_disk=on_disk)
+
+
+def _compiled(function: Any, name: str, source: str, kind: Any, *, on_disk: bool) -> Any:
+    name_on_disk(function, name, source)
+    options = {"nogil": True, "cache": on_disk, "error_model": "numpy", "no_cfunc_wrapper": True}
+    return njit(kind, **options)(function)
+
+
+def name_on_disk(function: Any, name: str, source: str) -> None:
+    """Name a function after all that it is made from, before it is compiled.
+
+    Numba keeps one index on disk for each qualified name and counts its files in it. Two processes that wrote
+    different code under one name at the same moment would mix it up.
+    """
+    function.__qualname__ = f"{name}_{source[:16]}"

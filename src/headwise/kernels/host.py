@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from llvmlite import binding
 from numba.core import config
 from numba.core.codegen import get_host_cpu_features
 
@@ -13,6 +14,11 @@ def features() -> dict[str, bool]:
     words = config.CPU_FEATURES
     words = get_host_cpu_features() if words is None else words
     return {word[1:]: word[0] == "+" for word in words.split(",") if word}
+
+
+def processor() -> tuple[str, dict[str, bool]]:
+    """Return the name and the features of the processor that Numba compiles for."""
+    return config.CPU_NAME or binding.get_host_cpu_name(), features()
 
 
 def instruction_set(found: dict[str, bool]) -> str | None:

@@ -18,6 +18,7 @@ from headwise.kernels.emission import (
     INT32,
     BytePointer,
     FloatPointer,
+    IntegerPointer,
     Lanes,
     counting,
     integer,
@@ -182,45 +183,69 @@ def widen_number(builder: ir.IRBuilder, kind: ir.Value, source: ir.Value, target
     for_each_kind(builder, kind, source, write)
 
 
-@native(types.int64, BytePointer, types.int64, types.float32, FloatPointer)
-def scale_row(
+@native(types.int64, types.int64, BytePointer, IntegerPointer, types.int64, types.float32, FloatPointer)
+def scale_rows(
     builder: ir.IRBuilder,
     kind: ir.Value,
-    row: ir.Value,
     count: ir.Value,
+    query: ir.Value,
+    offsets: ir.Value,
+    head_dim: ir.Value,
     scale: ir.Value,
     target: ir.Value,
 ) -> None:
-    """Write a row of the query as float32, times `scale`."""
+    """Write rows of the query, each so many bytes from its beginning, as float32 times `scale`."""
 
-    def write(number: int, first: ir.Value) -> None:
-        for lanes, start, stop in _whole_and_rest(builder, count):
-            with counting(builder, start, stop, lanes.lanes) as column:
-                found = widened(lanes, number, first, column)
-                lanes.store(builder.fmul(found, lanes.splat(scale)), target, column)
+    def write(number: int, _first: ir.Value) -> None:
+        with counting(builder, integer(0), count, 1) as row:
+            source = _line_at(builder, number, query, offsets, row)
+            line = builder.gep(target, [builder.mul(row, head_dim)])
+            for lanes, start, stop in _whole_and_rest(builder, head_dim):
+                with counting(builder, start, stop, lanes.lanes) as column:
+                    found = widened(lanes, number, source, column)
+                    lanes.store(builder.fmul(found, lanes.splat(scale)), line, column)
 
-    for_each_kind(builder, kind, row, write)
+    for_each_kind(builder, kind, query, write)
 
 
-@native(types.int64, FloatPointer, types.int64, types.float32, types.float32, BytePointer)
-def finish_row(
+@native(
+    types.int64, types.int64, FloatPointer, types.int64, types.int64, FloatPointer, FloatPointer, BytePointer,
+    IntegerPointer,
+)  # fmt: skip
+def finish_rows(
     builder: ir.IRBuilder,
     kind: ir.Value,
-    numbers: ir.Value,
     count: ir.Value,
-    total: ir.Value,
-    gate: ir.Value,
-    target: ir.Value,
+    numbers: ir.Value,
+    width: ir.Value,
+    value_head_dim: ir.Value,
+    divisors: ir.Value,
+    gates: ir.Value,
+    output: ir.Value,
+    offsets: ir.Value,
 ) -> None:
-    """Write a row of the output, `number / total * gate`, rounded once to the element type, ties to even."""
+    """Write rows of the output, `number / divisor * gate`, rounded once to the element type, ties to even."""
 
-    def write(number: int, first: ir.Value) -> None:
-        for lanes, start, stop in _whole_and_rest(builder, count):
-            with counting(builder, start, stop, lanes.lanes) as column:
-                share = builder.fdiv(lanes.load(numbers, column), lanes.splat(total))
-                lanes.store(narrowed(lanes, number, builder.fmul(share, lanes.splat(gate))), first, column)
+    def write(number: int, _first: ir.Value) -> None:
+        with counting(builder, integer(0), count, 1) as row:
+            source = builder.gep(numbers, [builder.mul(row, width)])
+            line = _line_at(builder, number, output, offsets, row)
+            divisor, gate = (builder.load(builder.gep(array, [row])) for array in (divisors, gates))
+            for lanes, start, stop in _whole_and_rest(builder, value_head_dim):
+                with counting(builder, start, stop, lanes.lanes) as column:
+                    share = builder.fdiv(lanes.load(source, column), lanes.splat(divisor))
+                    gated = builder.fmul(share, lanes.splat(gate))
+                    lanes.store(narrowed(lanes, number, gated), line, column)
 
-    for_each_kind(builder, kind, target, write)
+    for_each_kind(builder, kind, output, write)
+
+
+def _line_at(
+    builder: ir.IRBuilder, kind: int, tensor: ir.Value, offsets: ir.Value, row: ir.Value
+) -> ir.Value:
+    """Return the first element of a row that lies `offsets[row]` bytes from a tensor's beginning."""
+    offset = builder.load(builder.gep(offsets, [row]))
+    return builder.bitcast(builder.gep(tensor, [offset]), ELEMENTS[kind].as_pointer())
 
 
 def _whole_and_rest(builder: ir.IRBuilder, count: ir.Value) -> list[tuple[Lanes, ir.Value, ir.Value]]:

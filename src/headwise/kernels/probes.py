@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from headwise.kernels.compiled import kept_on_disk
 from headwise.kernels.emission import INT64, FloatPointer, Lanes, counting, function_of, integer, intrinsic
+from headwise.kernels.entry import name_on_disk
 from headwise.kernels.host import GEOMETRY
 from headwise.kernels.memory import pointer_to
 
@@ -121,12 +122,11 @@ _SIGNATURE = types.void(types.Array(types.float32, 1, "C"), types.int64)
 @cache
 def _multiplying() -> Any:
     def make(source: str, *, on_disk: bool) -> Any:
-        @njit(_SIGNATURE, nogil=True, cache=on_disk)
         def multiply(operands, rounds):  # type: ignore[no-untyped-def]  # Numba takes the types from the signature
             _multiply_in_registers(pointer_to(operands), rounds)
-            len(source)
 
-        return multiply
+        name_on_disk(multiply, "multiply", source)
+        return njit(_SIGNATURE, nogil=True, cache=on_disk)(multiply)
 
     return kept_on_disk(make)
 
@@ -134,11 +134,10 @@ def _multiplying() -> Any:
 @cache
 def _reading() -> Any:
     def make(source: str, *, on_disk: bool) -> Any:
-        @njit(_SIGNATURE, nogil=True, cache=on_disk)
         def read(buffer, size):  # type: ignore[no-untyped-def]  # Numba takes the types from the signature
             _read_through(pointer_to(buffer), size)
-            len(source)
 
-        return read
+        name_on_disk(read, "read", source)
+        return njit(_SIGNATURE, nogil=True, cache=on_disk)(read)
 
     return kept_on_disk(make)

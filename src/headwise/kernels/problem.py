@@ -66,6 +66,8 @@ class Desk(NamedTuple):
     - panel `[head_dim, PANEL]` and lines `[width / PANEL, PANEL, PANEL]`: keys and values on their way
     - number: one float32, where vector code leaves a result
     - positions, heads, starts, stops `[rows]`: the row's query, query head and visible keys
+    - offsets `[rows]`: where the row lies in the query or the output, in bytes
+    - divisors, gates `[rows]`: what its output is divided and multiplied by
     - strip_starts, strip_stops: the keys of the tile that any row of a strip sees, whole panels
     - strip_partial: whether some row does not see all of them
     """
@@ -75,6 +77,8 @@ class Desk(NamedTuple):
     outputs: Floats
     ledger: Floats
     shifts: Floats
+    divisors: Floats
+    gates: Floats
     panel: Floats
     lines: Floats
     number: Floats
@@ -82,6 +86,7 @@ class Desk(NamedTuple):
     heads: Integers
     starts: Integers
     stops: Integers
+    offsets: Integers
     strip_starts: Integers
     strip_stops: Integers
     strip_partial: Integers

@@ -22,7 +22,7 @@ from headwise.kernels.ledger import (
     join_tile,
 )
 from headwise.kernels.memory import Bytes, Floats, Integers, line_of, moved
-from headwise.kernels.packing import element_bytes, finish_row, scale_row
+from headwise.kernels.packing import element_bytes, finish_rows, scale_rows
 from headwise.kernels.problem import Desk, Problem
 
 _NOTHING = np.float32(-np.inf)
@@ -57,32 +57,39 @@ def bring_rows(
     problem: Problem, desk: Desk, batch: int, heads: Integers, num_heads: int, first: int, count: int
 ) -> None:
     """Put rows `first .. first + count` on the desk, with nothing seen yet."""
-    width = padded_width(problem.value_head_dim)
+    strides = problem.query_strides
+    position, head = divmod(first, num_heads)
     for row in range(count):
-        position, head = divmod(first + row, num_heads)
-        desk.positions[row] = position
-        desk.heads[row] = heads[head]
-        desk.starts[row] = problem.starts[batch * problem.interval_stride + position]
-        desk.stops[row] = problem.stops[batch * problem.interval_stride + position]
-        _bring_query(problem, desk, batch, row)
-        for column in range(width):
-            desk.outputs[row * width + column] = 0.0
-        desk.ledger[MAXIMUM + row] = _NOTHING
-        desk.ledger[SUM + row] = 0.0
-        desk.shifts[row] = _largest_bias(problem, desk, batch, row) if problem.has_bias else np.float32(0.0)
+        desk.positions[row], desk.heads[row] = position, heads[head]
+        desk.offsets[row] = batch * strides[0] + heads[head] * strides[1] + position * strides[2]
+        place = batch * problem.interval_stride + position
+        desk.starts[row], desk.stops[row] = problem.starts[place], problem.stops[place]
+        desk.ledger[MAXIMUM + row], desk.ledger[SUM + row] = _NOTHING, 0.0
+        desk.shifts[row] = 0.0
+        head += 1
+        if head == num_heads:
+            position, head = position + 1, 0
+    _bring_queries(problem, desk, count)
+    for place in range(count * padded_width(problem.value_head_dim)):
+        desk.outputs[place] = 0.0
+    if problem.has_bias:
+        for row in range(count):
+            desk.shifts[row] = _largest_bias(problem, desk, batch, row)
 
 
 @inner
-def _bring_query(problem: Problem, desk: Desk, batch: int, row: int) -> None:
-    strides = problem.query_strides
-    line = line_of(problem.query, strides, batch, desk.heads[row], desk.positions[row])
-    queries = moved(desk.queries, row * problem.head_dim)
-    if strides[3] == element_bytes(problem.kind):
-        scale_row(problem.kind, line, problem.head_dim, problem.scale, queries)
-    else:
+def _bring_queries(problem: Problem, desk: Desk, count: int) -> None:
+    step = problem.query_strides[3]
+    if step == element_bytes(problem.kind):
+        scale_rows(
+            problem.kind, count, problem.query, desk.offsets, problem.head_dim, problem.scale, desk.queries
+        )
+        return
+    for row in range(count):
         for depth in range(problem.head_dim):
-            place = moved(line, depth * strides[3])
-            scale_row(problem.kind, place, 1, problem.scale, moved(queries, depth))
+            target = moved(desk.queries, row * problem.head_dim + depth)
+            scale_rows(problem.kind, 1, problem.query, moved(desk.offsets, row), 1, problem.scale, target)
+            desk.offsets[row] += step
 
 
 @leaf
@@ -141,25 +148,35 @@ def write_rows(problem: Problem, desk: Desk, batch: int, count: int) -> None:
     if problem.has_sinks:
         _join_sinks(problem, desk, count, width)
     for row in range(count):
-        position, head = desk.positions[row], desk.heads[row]
-        total = desk.ledger[SUM + row]
-        line = line_of(problem.output, problem.output_strides, batch, head, position)
-        outputs = moved(desk.outputs, row * width)
-        gate = gate_of(problem, batch, head)
-        if gate == 0.0:
-            for column in range(width):
-                outputs[column] = 0.0
-        # Of a row that sees nothing 0 remains. One that sees keys at -inf alone has no softmax: 0 / 0.
-        is_empty = total == 0.0 and not sees_any(problem, desk, batch, row)
-        divisor = np.float32(1.0) if is_empty or gate == 0.0 else total
-        finish_row(problem.kind, outputs, problem.value_head_dim, divisor, gate, line)
-        if problem.has_logsumexp:
-            place = (batch * problem.num_heads + head) * problem.seq_len + position
-            if total == 0.0:
-                problem.logsumexp[place] = _NOTHING
-            else:
-                found = np.float32(math.log(total)) + desk.ledger[MAXIMUM + row]
-                problem.logsumexp[place] = found + desk.shifts[row]
+        _settle(problem, desk, batch, row)
+    finish_rows(
+        problem.kind, count, desk.outputs, width, problem.value_head_dim, desk.divisors, desk.gates,
+        problem.output, desk.offsets,
+    )  # fmt: skip
+
+
+@leaf
+def _settle(problem: Problem, desk: Desk, batch: int, row: int) -> None:
+    """Note where a row is written and what it is divided and multiplied by, and write its logsumexp."""
+    strides = problem.output_strides
+    position, head, total = desk.positions[row], desk.heads[row], desk.ledger[SUM + row]
+    desk.offsets[row] = batch * strides[0] + head * strides[1] + position * strides[2]
+    desk.divisors[row], desk.gates[row] = total, gate_of(problem, batch, head)
+    # Of a row that sees nothing 0 remains. One that sees keys at -inf alone has no softmax: 0 / 0.
+    if total == 0.0 and not sees_any(problem, desk, batch, row):
+        desk.divisors[row] = 1.0
+    if desk.gates[row] == 0.0:
+        desk.divisors[row] = 1.0
+        width = padded_width(problem.value_head_dim)
+        for column in range(row * width, row * width + width):
+            desk.outputs[column] = 0.0
+    if problem.has_logsumexp:
+        place = (batch * problem.num_heads + head) * problem.seq_len + position
+        if total == 0.0:
+            problem.logsumexp[place] = _NOTHING
+        else:
+            found = np.float32(math.log(total)) + desk.ledger[MAXIMUM + row]
+            problem.logsumexp[place] = found + desk.shifts[row]
 
 
 @inner
