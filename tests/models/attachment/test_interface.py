@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from transformers.masking_utils import bidirectional_mask_function
 
-from headwise import ops
+from headwise import masks, ops
 from headwise.errors import ArgumentError, UnsupportedError
 from headwise.evidence import Collect
 from headwise.models.attachment import attach, interface
@@ -35,7 +35,7 @@ class Answering:
         return output, self.evidence.weights
 
     def read_mask(self, mask, sizes):
-        return read(mask, sizes)
+        return read(mask, masks.Sizes(*sizes))
 
     def collects_weights(self, module) -> bool:
         return self.collect is not None and self.collect.weights

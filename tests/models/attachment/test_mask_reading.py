@@ -17,7 +17,8 @@ from .families import DECODERS, VISUAL, Family, family
 from .test_families import EQUAL, by_kind, probe_of
 
 SEQ_LEN, KV_LEN = 5, 7
-SIZES = masks.Sizes(batch=2, num_heads=3, seq_len=SEQ_LEN, kv_len=KV_LEN)
+SHAPE = (2, 3, SEQ_LEN, KV_LEN)
+SIZES = masks.Sizes(*SHAPE)
 LOWEST = torch.finfo(torch.float32).min
 PADDED = {
     "input_ids": torch.stack([torch.arange(3, 16), torch.arange(40, 53)]),
@@ -139,15 +140,14 @@ def test_runs_say_which_keys_any_row_sees():
 
 def test_a_mask_is_read_once_while_it_stays_the_same():
     memory, mask = MaskMemory(), causal()[None, None]
-    first = memory.read(mask, SIZES)
-    assert memory.read(mask, SIZES) is first
+    first = memory.read(mask, SHAPE)
+    assert memory.read(mask, SHAPE) is first
     mask[..., 0] = False
-    second = memory.read(mask, SIZES)
+    second = memory.read(mask, SHAPE)
     assert torch.equal(visible_of(second.visible, SIZES)[0, 0], mask[0, 0])
-    wider = masks.Sizes(batch=2, num_heads=3, seq_len=SEQ_LEN, kv_len=KV_LEN + 1)
     with pytest.raises(ArgumentError, match="kv_len is 8, not 7"):
-        memory.read(mask, wider)
-    assert memory.read(mask, SIZES) is second
+        memory.read(mask, (2, 3, SEQ_LEN, KV_LEN + 1))
+    assert memory.read(mask, SHAPE) is second
 
 
 def test_a_mask_that_would_not_tell_of_a_change_is_read_each_time():
@@ -155,9 +155,9 @@ def test_a_mask_that_would_not_tell_of_a_change_is_read_each_time():
     with torch.inference_mode():
         mask = causal()[None, None] & True
         assert mask.is_inference()
-        memory.read(mask, SIZES)
+        memory.read(mask, SHAPE)
         mask[..., 0] = False
-        assert torch.equal(visible_of(memory.read(mask, SIZES).visible, SIZES)[0, 0], mask[0, 0])
+        assert torch.equal(visible_of(memory.read(mask, SHAPE).visible, SIZES)[0, 0], mask[0, 0])
 
 
 def test_few_masks_are_kept_and_none_after_the_forward():
@@ -165,7 +165,7 @@ def test_few_masks_are_kept_and_none_after_the_forward():
     given = [causal()[None, None] for _ in range(REMEMBERED + 1)]
     alive = [weakref.ref(mask) for mask in given]
     for mask in given:
-        memory.read(mask, SIZES)
+        memory.read(mask, SHAPE)
     del given, mask
     gc.collect()
     assert [reference() is None for reference in alive] == [True] + [False] * REMEMBERED
@@ -183,6 +183,17 @@ def test_the_layers_of_a_forward_share_the_reading_of_their_mask(kind, masks_mad
         assert len(read_masks) == masks_made
         model(**PADDED)
         assert len(read_masks) == 2 * masks_made
+
+
+def test_no_mask_is_kept_when_its_forward_is_over(monkeypatch):
+    model, read_masks = family("LlamaForCausalLM").build(), []
+    with attach(model), torch.no_grad():
+        monkeypatch.setattr(
+            mask_reading, "read", lambda *given: read_masks.append(weakref.ref(given[0])) or read(*given)
+        )
+        model(**PADDED)
+        gc.collect()
+        assert [reference() for reference in read_masks] == [None]
 
 
 class Watch:

@@ -9,9 +9,10 @@ import pytest
 import torch
 from transformers import DiffLlamaConfig, DiffLlamaForCausalLM, LlamaForCausalLM
 
-from headwise.errors import ArgumentError, UnsupportedError
+from headwise.errors import ArgumentError, MismatchError, UnsupportedError
 from headwise.evidence import Collect
 from headwise.models.attachment import attach
+from headwise.models.attachment.layer_call import LayerCall
 from headwise.models.attachment.probe_inputs import probes
 
 from .families import GROUPED, TEXT, Family, family
@@ -34,6 +35,19 @@ def test_the_probe_fits_a_model_of_few_positions():
     assert next(probes(model))["input_ids"].shape == (3, 5)
     with attach(model) as heads:
         assert len(heads.layers) == 2
+
+
+def test_what_answers_when_nothing_is_traced_is_proven_as_well(monkeypatch):
+    """The kernel leaves operations that are watched to plain torch, so the traced probe says nothing of it."""
+    attend = LayerCall.attend
+
+    def wrong_by_itself(self: LayerCall, head_gates: torch.Tensor | None) -> torch.Tensor:
+        output = attend(self, head_gates)
+        return output if torch._C._len_torch_dispatch_stack() else 1.1 * output
+
+    monkeypatch.setattr(LayerCall, "attend", wrong_by_itself)
+    with pytest.raises(MismatchError, match="LlamaForCausalLM gives other numbers"):
+        attach(family("LlamaForCausalLM").build())
 
 
 def test_a_probe_may_be_given():

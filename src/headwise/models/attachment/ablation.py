@@ -43,6 +43,10 @@ class Ablations:
     def __init__(self) -> None:
         self._of: dict[AttachedLayer, dict[int, StandIn]] = {}
 
+    def __bool__(self) -> bool:
+        """Return whether any head was switched off since all were switched on."""
+        return bool(self._of)
+
     def put(self, layer: AttachedLayer, heads: dict[int, StandIn]) -> None:
         """Switch heads of a layer off."""
         self._of[layer] = {**self._of.get(layer, {}), **heads}

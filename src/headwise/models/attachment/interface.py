@@ -35,8 +35,8 @@ class Listener(Protocol):
         """Return whether the weights of this layer are collected."""
         ...
 
-    def read_mask(self, mask: Tensor, sizes: masks.Sizes) -> MaskReading:
-        """Return what a mask says on a problem of these sizes."""
+    def read_mask(self, mask: Tensor, sizes: tuple[int, ...]) -> MaskReading:
+        """Return what a mask says on a problem of these sizes: those of `masks.Sizes`, in order."""
         ...
 
 
@@ -62,18 +62,17 @@ def attention_function(
 ) -> tuple[Tensor, Tensor | None]:
     """Return `[batch, seq_len, num_heads, value_head_dim]`, and the weights where they are collected."""
     listener = _listener_of(module)
-    refuse_unknown(module, options, collects_weights=listener.collects_weights(module))
-    batch = max(query.shape[0], key.shape[0])
+    refuse_unknown(module, options, listener.collects_weights)
     if query.shape[0] != key.shape[0]:
         # Learned queries come with a batch of one, as in the resamplers of vision models.
+        batch = max(query.shape[0], key.shape[0])
         query, key, value = (tensor.expand(batch, -1, -1, -1) for tensor in (query, key, value))
     if attention_mask is None:
         mask: Tensor | masks.Mask | None = _claimed_mask(module, query.shape[2], is_causal, sliding_window)
         bias = position_bias
     else:
         _refuse_odd_mask(module, attention_mask)
-        sizes = masks.Sizes(batch, query.shape[1], query.shape[2], key.shape[2])
-        mask, added = listener.read_mask(attention_mask, sizes)
+        mask, added = listener.read_mask(attention_mask, (*query.shape[:3], key.shape[2]))
         bias = _sum(added, position_bias)
     call = LayerCall(
         query=query,

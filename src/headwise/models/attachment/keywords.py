@@ -6,6 +6,7 @@ another softmax without a word: a dropped sink or soft cap does.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
@@ -40,7 +41,9 @@ MENDS = {
 """What to do about the keywords that are refused, where it is known."""
 
 
-def refuse_unknown(module: nn.Module, options: dict[str, Any], *, collects_weights: bool) -> None:
+def refuse_unknown(
+    module: nn.Module, options: dict[str, Any], collects_weights: Callable[[nn.Module], bool]
+) -> None:
     """Refuse every keyword that may change numbers and is not implemented here.
 
     Raises:
@@ -50,7 +53,7 @@ def refuse_unknown(module: nn.Module, options: dict[str, Any], *, collects_weigh
     for name, given in options.items():
         asks_nothing = given is None or name in HARMLESS
         if name == "output_attentions":
-            asks_nothing = not given or collects_weights
+            asks_nothing = not given or collects_weights(module)
         if not asks_nothing:
             mend = MENDS.get(name, "leave it out, or detach before this call")
             raise UnsupportedError(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,8 +12,7 @@ from headwise.evidence import Collect, Evidence
 from headwise.models.attachment.mask_reading import Runs
 
 
-@dataclass(frozen=True)
-class LayerCall:
+class LayerCall(NamedTuple):
     """One call of an attention layer, in headwise's terms.
 
     - query `[batch, num_heads, seq_len, head_dim]`, key `[batch, num_kv_heads, kv_len, head_dim]`,
@@ -77,8 +75,7 @@ class LayerCall:
             return self
         places = seen.any(dim=0).nonzero()
         stop = max(seq_len, int(places.max()) + 1) if len(places) else kv_len
-        return replace(
-            self,
+        return self._replace(
             key=self.key[:, :, :stop],
             value=self.value[:, :, :stop],
             mask=self.mask[..., :stop] if isinstance(self.mask, Tensor) else self.mask,

@@ -72,7 +72,7 @@ def read(mask: Tensor, sizes: masks.Sizes) -> MaskReading:
 class _Remembered(NamedTuple):
     mask: Tensor  # kept, so that no other tensor can come to have its id
     version: int
-    sizes: masks.Sizes
+    sizes: tuple[int, ...]
     reading: MaskReading
 
 
@@ -82,12 +82,12 @@ class MaskMemory:
     def __init__(self) -> None:
         self._found: dict[int, _Remembered] = {}
 
-    def read(self, mask: Tensor, sizes: masks.Sizes) -> MaskReading:
-        """Return `read(mask, sizes)`; from memory where it is the same tensor, unchanged."""
+    def read(self, mask: Tensor, sizes: tuple[int, ...]) -> MaskReading:
+        """Return `read(mask, masks.Sizes(*sizes))`; from memory where it is the same tensor, unchanged."""
         found = self._found.get(id(mask))
         if found is not None and found.version == mask._version and found.sizes == sizes:
             return found.reading
-        reading = read(mask, sizes)
+        reading = read(mask, masks.Sizes(*sizes))
         if not mask.is_inference():  # such a tensor would not say that it was changed
             self._found.pop(id(mask), None)
             if len(self._found) == REMEMBERED:

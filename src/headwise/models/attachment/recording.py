@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -29,7 +29,7 @@ class _Forward(threading.local):
 
     def __init__(self) -> None:
         self.running = False
-        self.calls: Counter[nn.Module] = Counter()
+        self.calls: defaultdict[nn.Module, int] = defaultdict(int)
         self.evidence: dict[AttachedLayer, Evidence[Tensor]] = {}
         self.positions: Tensor | None = None
         self.capture: tuple[AttachedLayer, list[LayerOutput]] | None = None
@@ -103,6 +103,8 @@ class Recorder:
             if forward.capture[0] == layer:
                 forward.capture[1].append((output.detach(), call))
             return output, None
+        if not self.collect and not self.ablations:  # the way of nearly every call: no question by layer
+            return call.attend(None), None
         gates, wanted = self.ablations.gates(layer, call.query), self.collect.get(layer)
         if wanted is None:
             return self.ablations.fill(layer, call.attend(gates), self._positions(layer)), None
@@ -114,11 +116,11 @@ class Recorder:
         """Return whether the weights of a layer are collected."""
         return any(self.collect[seat].weights for seat in self._seats.get(module, ()) if seat in self.collect)
 
-    def read_mask(self, mask: Tensor, sizes: masks.Sizes) -> MaskReading:
+    def read_mask(self, mask: Tensor, sizes: tuple[int, ...]) -> MaskReading:
         """Return what a mask says on a problem of these sizes; the layers of one forward share it."""
         forward = self._forward
         # Outside a forward nothing says when to let go of the mask.
-        return forward.masks.read(mask, sizes) if forward.running else read(mask, sizes)
+        return forward.masks.read(mask, sizes) if forward.running else read(mask, masks.Sizes(*sizes))
 
     def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Start a forward of the model: forget the one before.
