@@ -136,3 +136,9 @@ def test_no_keys_no_queries_and_no_batch() -> None:
     assert shapes(2, 0, 7).output.shape == (2, 2, 0, 3)
     assert (shapes(2, 5, 0).output == 0).all()
     assert (shapes(2, 5, 0).logsumexp == -np.inf).all()
+
+
+def test_weights_sum_to_1_however_large_the_scores_are() -> None:
+    query, key = np.full((1, 1, 1, 1), 1e15), np.full((1, 1, 2, 1), -1e15)
+    value = np.array([1.0, 2.0]).reshape(1, 1, 2, 1)
+    assert reference.attention(query, key, value).output.item() == 1.5

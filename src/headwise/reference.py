@@ -96,9 +96,9 @@ def attention(
             # A number taken off a whole row changes no weight, so scores keep their digits beside any bias.
             raised = max(added[b, h, i, seen].max(), sink_of[h])
             scores = scores + (added[b, h, i, seen] - raised)
-            total = _logsumexp(np.append(scores, sink_of[h] - raised))
-            logsumexp[b, h, i] = total + raised
-            weights[b, h, i, seen] = np.exp(scores - total)
+            with_sink = np.append(scores, sink_of[h] - raised)
+            logsumexp[b, h, i] = _logsumexp(with_sink) + raised
+            weights[b, h, i, seen] = _softmax(with_sink)[:-1]
             output[b, h, i] = gates[b, h] * (weights[b, h, i, seen] @ value[b, kv_head, seen])
     return ReferenceResult(output, logsumexp, weights)
 
@@ -136,3 +136,10 @@ def _logsumexp(scores: Float64) -> np.float64:
     if not np.isfinite(largest):
         return np.float64(np.nan if np.isnan(scores).any() else largest)
     return np.float64(largest + np.log(np.exp(scores - largest).sum()))
+
+
+def _softmax(scores: Float64) -> Float64:
+    # Not exp(score - logsumexp): at scores of 1e30 the logarithm of the sum is lost beside the largest score.
+    raised = np.exp(scores - scores.max())
+    shares: Float64 = raised / raised.sum()
+    return shares
