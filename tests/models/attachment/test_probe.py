@@ -38,7 +38,7 @@ def test_the_probe_fits_a_model_of_few_positions():
 
 
 def test_what_answers_when_nothing_is_traced_is_proven_as_well(monkeypatch):
-    """The kernel leaves operations that are watched to plain torch, so the traced probe says nothing of it."""
+    """The kernel leaves operations that are watched to plain torch, so that probe says nothing of it."""
     attend = LayerCall.attend
 
     def wrong_by_itself(self: LayerCall, head_gates: torch.Tensor | None) -> torch.Tensor:
