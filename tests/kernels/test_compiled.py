@@ -20,8 +20,10 @@ from headwise.kernels import compiled, entry, host
 
 PACKAGE = Path(compiled.__file__).parents[1]
 PATIENCE_SECONDS = 900
-NOTICE = "headwise: compiling the CPU kernel for this processor, once; this takes some seconds\n"
-
+NOTICE = (
+    "headwise: compiling the CPU kernel for this processor, or reading it from disk; "
+    "this takes some seconds\n"
+)
 COUNTING = """
 import sys
 from numba.core import event

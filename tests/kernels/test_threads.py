@@ -27,7 +27,11 @@ PROBLEMS = [Threaded(number) for number in range(9)]
 in_time = pytest.mark.usefixtures("guarded")
 
 # From Python 3.12 on a fork beside threads is warned of: that it works is what is tested.
-pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning"),
+    # So does JAX, if another test has loaded it.
+    pytest.mark.filterwarnings("ignore:os.fork.. was called.*JAX:RuntimeWarning"),
+]
 
 
 @pytest.fixture
@@ -227,20 +231,23 @@ with threads(4):
 assert len(workers()) == 3
 print("done")
 """
+# Without torch: a daemon thread that is inside torch when Python ends aborts the process, whatever it computes.
 BUSY_AT_THE_END = """
 import threading
-from tests.kernels.problems import Threaded, threads, workers
-def compute():
-    while True:
-        problem.answer()
-with threads(4):
-    problem = Threaded(0)
-    problem.answer()
-    for _ in range(2):
-        threading.Thread(target=compute, daemon=True).start()
-    for _ in range(5):
-        problem.answer()
-    print("done", flush=True)
+import numpy as np
+from headwise.kernels import attend
+query, key, value = np.random.default_rng(0).standard_normal((3, 2, 6, 131, 64)).astype(np.float32)
+arrays = attend.Arrays(query, key, value, np.zeros((1, 131), np.int64), np.full((1, 131), 131))
+def compute(times):
+    output = np.empty_like(query)
+    while times:
+        attend.attend(arrays, output, None, element="float32", scale=0.125, softcap=None, num_threads=4)
+        times -= 1
+compute(1)
+for _ in range(2):
+    threading.Thread(target=compute, args=(-1,), daemon=True).start()
+compute(5)
+print("done", flush=True)
 """
 CALLED_AT_THE_END = """
 import atexit

@@ -86,4 +86,7 @@ def _compile_all(compile_one: Callable[..., Any], element: types.Type, source: s
 
 
 def _say_what_takes_long() -> None:
-    sys.stderr.write("headwise: compiling the CPU kernel for this processor, once; this takes some seconds\n")
+    sys.stderr.write(
+        "headwise: compiling the CPU kernel for this processor, or reading it from disk; "
+        "this takes some seconds\n"
+    )

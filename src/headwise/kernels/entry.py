@@ -9,7 +9,7 @@ from numba import njit, types
 
 from headwise.kernels.desks import DESK_FLOATS, desk_of
 from headwise.kernels.emission import inner, write_addresses
-from headwise.kernels.memory import Floats, Integers, bytes_of, fetch_add, moved, pointer_to
+from headwise.kernels.memory import Floats, Integers, bytes_of, fetch_add, moved, pointer_to, set_float_mode
 from headwise.kernels.problem import Desk, Problem
 from headwise.kernels.schedule import (
     FINISHED,
@@ -25,6 +25,11 @@ from headwise.kernels.schedule import (
 
 HAS_LOGSUMEXP, HAS_MASK, HAS_BIAS, HAS_SINKS, HAS_GATES = (1 << bit for bit in range(5))
 """Which of the arrays that may be absent are there; an array of size 1 stands in for one that is not."""
+
+
+_IEEE = np.int32(0x1F80)
+"""x86's MXCSR as it is when a program starts: to nearest, denormals kept. The caller may have told torch to
+flush them, and the bits would depend on which thread did what."""
 
 
 def _array(element: types.Type, rank: int) -> types.Array:
@@ -103,6 +108,7 @@ def compile_packed(element: types.Type, source: str, *, on_disk: bool) -> Any:
     """
 
     def entry(given: Any, numbers: Any, shared: Any, ring: int, is_caller: bool) -> None:
+        callers_mode = set_float_mode(_IEEE)
         problem = _problem_of(given, numbers)
         desk, group, counters, buffers = _seated(shared)
         count = problem.batch * problem.num_kv_heads * packed_entries_per_head(problem)
@@ -113,6 +119,7 @@ def compile_packed(element: types.Type, source: str, *, on_disk: bool) -> Any:
             taken = take_entry(counters)
         if is_caller:
             wait_for(moved(counters, FINISHED), count)
+        set_float_mode(callers_mode)
 
     return _compiled(entry, f"packed_{element}", source, signature(element), on_disk=on_disk)
 
@@ -121,6 +128,7 @@ def compile_streamed(element: types.Type, source: str, *, on_disk: bool) -> Any:
     """Return the compiled way through `streamed`, called as that through `packed` is."""
 
     def entry(given: Any, numbers: Any, shared: Any, _ring: int, is_caller: bool) -> None:
+        callers_mode = set_float_mode(_IEEE)
         problem = _problem_of(given, numbers)
         desk, group, counters, buffers = _seated(shared)
         count = problem.batch * problem.num_kv_heads * streamed_entries_per_head(problem)
@@ -131,6 +139,7 @@ def compile_streamed(element: types.Type, source: str, *, on_disk: bool) -> Any:
             taken = take_entry(counters)
         if is_caller:
             wait_for(moved(counters, FINISHED), count)
+        set_float_mode(callers_mode)
 
     return _compiled(entry, f"streamed_{element}", source, signature(element), on_disk=on_disk)
 

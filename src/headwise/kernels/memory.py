@@ -9,6 +9,7 @@ from numba import types
 from numba.core import cgutils
 
 from headwise.kernels.emission import FLOAT, INT32, BytePointer, intrinsic, leaf
+from headwise.kernels.host import INSTRUCTION_SET
 
 Floats: TypeAlias = Any
 """A pointer to float32 numbers: indexed as a list is, and moved by `moved`. Only Numba knows its type; this
@@ -99,3 +100,26 @@ def fused(_context: Any, left: types.Float, right: types.Float, addend: types.Fl
         return builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.fma.f32"), values)
 
     return types.float32(types.float32, types.float32, types.float32), lower
+
+
+@intrinsic
+def set_float_mode(_context: Any, mode: types.Integer) -> tuple[Any, Any]:
+    """Set how this thread rounds and treats denormal numbers (x86: MXCSR) and return how it did; else 0."""
+
+    def lower(_context: Any, builder: ir.IRBuilder, _signature: Any, values: Any) -> ir.Value:
+        if INSTRUCTION_SET == "neon":
+            return ir.Constant(INT32, 0)
+        place = cgutils.alloca_once(builder, INT32)
+        pointer = builder.bitcast(place, cgutils.voidptr_t)
+        kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t])
+        read, write = (
+            cgutils.get_or_insert_function(builder.module, kind, f"llvm.x86.sse.{name}")
+            for name in ("stmxcsr", "ldmxcsr")
+        )
+        builder.call(read, [pointer])
+        before = builder.load(place)
+        builder.store(values[0], place)
+        builder.call(write, [pointer])
+        return before
+
+    return types.int32(types.int32), lower

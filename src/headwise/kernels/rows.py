@@ -74,7 +74,7 @@ def bring_rows(
         desk.outputs[place] = 0.0
     if problem.has_bias:
         for row in range(count):
-            desk.shifts[row] = _largest_bias(problem, desk, batch, row)
+            desk.shifts[row] = _shift_of(problem, desk, batch, row)
 
 
 @inner
@@ -105,10 +105,10 @@ def bias_line(problem: Problem, desk: Desk, batch: int, row: int) -> Floats:
 
 
 @inner
-def _largest_bias(problem: Problem, desk: Desk, batch: int, row: int) -> np.float32:
-    """Return the largest bias that the row sees, or 0.
+def _shift_of(problem: Problem, desk: Desk, batch: int, row: int) -> np.float32:
+    """Return the largest bias that the row sees, or its sink if that is larger; 0 if it sees nothing.
 
-    Taken off before the bias meets the scores: however large it is, the scores keep their digits.
+    Taken off before the bias meets the scores: however large it is, scores and sink keep their digits.
     """
     largest = _NOTHING
     bias, step = bias_line(problem, desk, batch, row), problem.bias_strides[3]
@@ -117,7 +117,9 @@ def _largest_bias(problem: Problem, desk: Desk, batch: int, row: int) -> np.floa
         seen = not problem.has_mask or mask[key * mask_step] != 0
         if seen and bias[key * step] > largest:
             largest = bias[key * step]
-    return np.float32(0.0) if largest == _NOTHING else largest
+    if largest == _NOTHING:
+        return np.float32(0.0)
+    return max(largest, problem.sinks[desk.heads[row]]) if problem.has_sinks else largest
 
 
 @inner
@@ -146,7 +148,7 @@ def write_rows(problem: Problem, desk: Desk, batch: int, count: int) -> None:
     """Let the sinks take their share and write output and logsumexp."""
     width = padded_width(problem.value_head_dim)
     if problem.has_sinks:
-        _join_sinks(problem, desk, count, width)
+        _join_sinks(problem, desk, batch, count, width)
     for row in range(count):
         _settle(problem, desk, batch, row)
     finish_rows(
@@ -166,7 +168,7 @@ def _settle(problem: Problem, desk: Desk, batch: int, row: int) -> None:
     if total == 0.0 and not sees_any(problem, desk, batch, row):
         desk.divisors[row] = 1.0
     if desk.gates[row] == 0.0:
-        desk.divisors[row] = 1.0
+        desk.divisors[row], desk.gates[row] = 1.0, 0.0  # -0.0 would show
         width = padded_width(problem.value_head_dim)
         for column in range(row * width, row * width + width):
             desk.outputs[column] = 0.0
@@ -180,13 +182,13 @@ def _settle(problem: Problem, desk: Desk, batch: int, row: int) -> None:
 
 
 @inner
-def _join_sinks(problem: Problem, desk: Desk, count: int, width: int) -> None:
+def _join_sinks(problem: Problem, desk: Desk, batch: int, count: int, width: int) -> None:
     """Join each row to its sink: a tile of one key whose value is 0. A row that saw nothing stays empty."""
     for row in range(LEDGER_ROWS):
         desk.ledger[TILE_MAXIMUM + row] = _NOTHING
         desk.ledger[TILE_SUM + row] = 0.0
     for row in range(count):
-        if desk.ledger[SUM + row] != 0.0:
+        if desk.ledger[SUM + row] != 0.0 or sees_any(problem, desk, batch, row):
             sink = problem.sinks[desk.heads[row]] - desk.shifts[row]
             desk.ledger[TILE_MAXIMUM + row] = sink
             desk.ledger[TILE_SUM + row] = 1.0
