@@ -231,7 +231,7 @@ with threads(4):
 assert len(workers()) == 3
 print("done")
 """
-# Without torch: a daemon thread that is inside torch when Python ends aborts the process, whatever it computes.
+# Without torch: a daemon thread inside torch aborts the process when Python ends, whatever it computes.
 BUSY_AT_THE_END = """
 import threading
 import numpy as np
