@@ -24,14 +24,24 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from benchmarks import attention, cli_startup, model_opening, page_paint, thin_call
+from benchmarks import (
+    attention,
+    cli_startup,
+    compile_time,
+    model_opening,
+    page_paint,
+    thin_call,
+    whole_model,
+)
 
 BENCHMARKS = {
     "attention": attention,
     "cli_startup": cli_startup,
+    "compile_time": compile_time,
     "model_opening": model_opening,
     "page_paint": page_paint,
     "thin_call": thin_call,
+    "whole_model": whole_model,
 }
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("headwise", "numpy", "torch", "transformers", "rich", "typer", "numba", "onnxruntime", "jax")
