@@ -28,10 +28,11 @@ def attach(
     """Route every attention layer of `model` through headwise, after proving that its numbers stay the same.
 
     The model keeps its own code; only the attention call inside each layer is answered, by
-    `headwise.attention`, or by `headwise.observe` where evidence is collected. A small padded batch, the
-    probe, is run under the model's `eager` attention and under ours: every attention layer must have called
-    us, and the outputs must be equal at all tokens that are no padding. At padding they may differ: a row
-    that sees no key gives 0 and has no evidence here, where eager takes the mean over all keys.
+    `headwise.attention`. Where evidence is collected it comes from `headwise.observe`, beside that answer,
+    which stays the same bit for bit. A small padded batch, the probe, is run under the model's `eager`
+    attention and under ours: every attention layer must have called us, and the outputs must be equal, up to
+    rounding, at all tokens that are no padding. At padding they may differ: a row that sees no key gives 0
+    and has no evidence here, where eager takes the mean over all keys.
 
     Args:
         model: a transformers model whose family uses the attention interface.
