@@ -106,9 +106,10 @@ def bias_line(problem: Problem, desk: Desk, batch: int, row: int) -> Floats:
 
 @inner
 def _shift_of(problem: Problem, desk: Desk, batch: int, row: int) -> np.float32:
-    """Return the largest bias that the row sees, or its sink if that is larger; 0 if it sees nothing.
+    """Return what is taken off the bias: the largest that the row sees, or more if its sink lies higher.
 
-    Taken off before the bias meets the scores: however large it is, scores and sink keep their digits.
+    However large the bias is, the scores keep their digits; and where all of it lies far below 0, so does the
+    sink, beside which the keys then weigh nothing.
     """
     largest = _NOTHING
     bias, step = bias_line(problem, desk, batch, row), problem.bias_strides[3]
@@ -119,7 +120,9 @@ def _shift_of(problem: Problem, desk: Desk, batch: int, row: int) -> np.float32:
             largest = bias[key * step]
     if largest == _NOTHING:
         return np.float32(0.0)
-    return max(largest, problem.sinks[desk.heads[row]]) if problem.has_sinks else largest
+    if largest >= 0.0 or not problem.has_sinks:
+        return largest
+    return max(largest, min(problem.sinks[desk.heads[row]], np.float32(0.0)))
 
 
 @inner
