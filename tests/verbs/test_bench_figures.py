@@ -207,3 +207,14 @@ def test_a_call_is_timed_within_its_surroundings() -> None:
     )["busy"]
     assert 0 < reading.thread <= reading.process + 1e-3
     assert reading.thread <= reading.wall + 1e-3
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_plain_read_is_of_the_visible_keys_and_values_once(
+    threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = make_problem(CAUSAL)
+    sizes: list[int] = []
+    monkeypatch.setattr(peaks, "read", lambda numbers: sizes.append(numbers.nbytes))
+    peaks.plain_read(problem, threads).call()
+    assert (len(sizes), sum(sizes)) == (threads, problem.kv_bytes)

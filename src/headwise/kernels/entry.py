@@ -125,7 +125,10 @@ def compile_packed(element: types.Type, source: str, *, on_disk: bool) -> Any:
 
 
 def compile_streamed(element: types.Type, source: str, *, on_disk: bool) -> Any:
-    """Return the compiled way through `streamed`, called as that through `packed` is."""
+    """Return the compiled way through `streamed`, called as that through `packed` is.
+
+    The loop stands in both: what Numba keeps on disk may not close over the function it calls.
+    """
 
     def entry(given: Any, numbers: Any, shared: Any, _ring: int, is_caller: bool) -> None:
         callers_mode = set_float_mode(_IEEE)

@@ -121,23 +121,23 @@ _SIGNATURE = types.void(types.Array(types.float32, 1, "C"), types.int64)
 
 @cache
 def _multiplying() -> Any:
-    def make(source: str, *, on_disk: bool) -> Any:
-        def multiply(operands, rounds):  # type: ignore[no-untyped-def]  # Numba takes the types from the signature
-            _multiply_in_registers(pointer_to(operands), rounds)
+    def multiply(operands: Any, rounds: int) -> None:
+        _multiply_in_registers(pointer_to(operands), rounds)
 
-        name_on_disk(multiply, "multiply", source)
-        return njit(_SIGNATURE, nogil=True, cache=on_disk)(multiply)
-
-    return kept_on_disk(make)
+    return _compiled(multiply)
 
 
 @cache
 def _reading() -> Any:
-    def make(source: str, *, on_disk: bool) -> Any:
-        def read(buffer, size):  # type: ignore[no-untyped-def]  # Numba takes the types from the signature
-            _read_through(pointer_to(buffer), size)
+    def read(buffer: Any, size: int) -> None:
+        _read_through(pointer_to(buffer), size)
 
-        name_on_disk(read, "read", source)
-        return njit(_SIGNATURE, nogil=True, cache=on_disk)(read)
+    return _compiled(read)
+
+
+def _compiled(function: Callable[..., None]) -> Any:
+    def make(source: str, *, on_disk: bool) -> Any:
+        name_on_disk(function, function.__name__, source)
+        return njit(_SIGNATURE, nogil=True, cache=on_disk)(function)
 
     return kept_on_disk(make)
