@@ -24,8 +24,8 @@ from headwise.errors import ArgumentError
 
 # Later scripts use the names of earlier ones.
 SCRIPTS = (
-    "words", "ink", "data", "heads", "state", "text", "maplayout", "mapink", "headmap",
-    "axis", "matrix", "arcs", "readings", "keys", "main",
+    "words", "ink", "data", "axis", "heads", "state", "strip", "text", "maplayout", "mapink", "headmap", "mapzone",
+    "matrix", "arcs", "readings", "siblings", "bench", "facts", "keys", "main",
 )  # fmt: skip
 DTYPES = ("uint8", "uint16", "uint32", "float32")
 BLOCK_NAME = re.compile(r"[a-z_]+/[0-9]+(/[a-z_]+)?")

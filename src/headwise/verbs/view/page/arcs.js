@@ -1,7 +1,8 @@
 /* The open head as arcs over the text: width and ink are weight; the chosen token's arcs stand out. */
-const Arcs = (function () {
-  const svg = document.getElementById("arcs");
-  const count = Data.header.seq_len;
+function Arcs(run) {
+  const svg = run.part("arcs");
+  const axis = Axis.along(run.queries);
+  const { count } = axis;
   const HEIGHT = 144;
   const PADDING = 12;
   const ALL_UP_TO = 64;        // tokens; beyond it only the chosen token's arcs are drawn
@@ -16,7 +17,7 @@ const Arcs = (function () {
   function place(width, hasSink) {
     const gap = 14;
     const sinkRoom = hasSink ? 48 : 0;
-    const widths = Axis.measured();
+    const widths = axis.measured();
     const natural = widths.reduce((sum, one) => sum + one + gap, 0);
     if (natural + sinkRoom <= width) {
       const stretch = Math.min(1.6, (width - sinkRoom) / natural);
@@ -28,7 +29,7 @@ const Arcs = (function () {
     const cell = room / count;
     const at = Array.from({ length: count }, (_, i) => sinkRoom + PADDING + (i + 0.5) * cell);
     const widest = Math.min(WIDEST, Math.max(2, cell * 0.6));
-    return { at, sink: hasSink ? 20 : null, mode: Axis.fit(cell), width, widest };
+    return { at, sink: hasSink ? 20 : null, mode: axis.fit(cell), width, widest };
   }
 
   function arc(from, to, weight, colour) {
@@ -47,9 +48,9 @@ const Arcs = (function () {
   }
 
   function draw(state, head) {
-    line = place(document.getElementById("depth-zone").clientWidth, Boolean(head.sinks));
+    line = place(run.part("bench").clientWidth, Boolean(head.sinks));
     const turned = line.mode.angle === 45 ? 0.72 : 1;
-    const below = line.mode.angle ? Axis.longest() * turned + 20 : 32;
+    const below = line.mode.angle ? axis.longest() * turned + 20 : 32;
     svg.setAttribute("width", Math.ceil(line.width));
     svg.setAttribute("height", Math.ceil(HEIGHT + below));
     for (const name of ["others", "chosen", "names"]) layers[name] = Axis.make("g", { class: name });
@@ -71,9 +72,8 @@ const Arcs = (function () {
   }
 
   function names() {
-    const shown = line.mode.step ? Axis.numbers(line.mode.step) : Axis.labels.map((_, i) => i);
-    for (const i of shown) {
-      const text = line.mode.step ? String(i) : Axis.labels[i];
+    for (const i of axis.places(line.mode.step)) {
+      const text = line.mode.step ? String(i) : axis.labels[i];
       const name = Axis.turned(text, line.at[i], HEIGHT + 2, line.mode.angle ?? 0, true);
       name.setAttribute("data-token", i);
       layers.names.append(name);
@@ -81,10 +81,16 @@ const Arcs = (function () {
     if (line.sink) layers.names.append(Axis.turned("sink", line.sink, HEIGHT + 2, line.mode.angle ?? 0, true));
   }
 
-  function follow(state, head) {
+  /* The links of the chosen token that are drawn, the largest first. */
+  function drawn(state, head) {
     const links = [...head.links(state.token, state.direction, state.discount)].sort((a, b) => b.weight - a.weight);
+    return links.slice(0, MOST);
+  }
+
+  function follow(state, head) {
+    const links = drawn(state, head);
     const here = line.at[state.token];
-    const made = links.slice(0, MOST).reverse().map(({ token, weight }) => (
+    const made = [...links].reverse().map(({ token, weight }) => (
       arc(here, line.at[token], weight, Ink.colour(Math.sqrt(weight)))
     ));
     const sink = state.direction === "from" ? head.sink(state.token) : 0;
@@ -101,15 +107,15 @@ const Arcs = (function () {
     const taken = [];
     const wanted = [token, ...links.slice(0, NAMED).map((link) => link.token)];
     for (const one of wanted) {
-      const half = Axis.measured()[one] / 2 + 6;
+      const half = axis.measured()[one] / 2 + 6;
       const x = Math.min(line.width - half, Math.max(half, line.at[one]));
       if (taken.some(([from, to]) => x - half < to && x + half > from)) continue;
       taken.push([x - half, x + half]);
-      const name = Axis.turned(Axis.labels[one], x, HEIGHT + 16, 0, true);
+      const name = Axis.turned(axis.labels[one], x, HEIGHT + 16, 0, true);
       name.setAttribute("class", one === token ? "extra chosen" : "extra");
       layers.names.append(name);
     }
   }
 
-  return { draw, follow };
-})();
+  return { draw, follow, drawn, shows: { all: count <= ALL_UP_TO, least: LEAST } };
+}

@@ -4,30 +4,49 @@ const Axis = (function () {
   const SVG = document.getElementById("arcs").namespaceURI;
   const ruler = document.createElement("canvas").getContext("2d");
   const LINE = 14;             // the least distance of two lines of small text
-  const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000];
-  const labels = Data.header.tokens.map(Words.label);
-  let widths = null;
+  const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000];
+  const made = new Map();      // tokens -> their axis
 
-  function measured() {
-    if (!widths) {
-      ruler.font = getComputedStyle(document.getElementById("map-readout")).fontSize + " " + monospace();
-      widths = labels.map((label) => ruler.measureText(label).width);
+  /* The axis of a run's tokens; made once. */
+  function along(tokens) {
+    if (!made.has(tokens)) made.set(tokens, axis(tokens));
+    return made.get(tokens);
+  }
+
+  function axis(tokens) {
+    const labels = tokens.map(Words.label);
+    let widths = null;
+
+    function measured() {
+      if (!widths) {
+        ruler.font = getComputedStyle(document.getElementById("map-readout")).fontSize + " " + monospace();
+        widths = labels.map((label) => ruler.measureText(label).width);
+      }
+      return widths;
     }
-    return widths;
+
+    const longest = () => measured().reduce((a, b) => Math.max(a, b), 0);
+
+    /* How labels `cell` pixels apart are set: {angle} in degrees, or {step} for a numbered axis. */
+    function fit(cell) {
+      if (longest() + 8 <= cell) return { angle: 0 };
+      if (cell >= LINE * 1.5) return { angle: 45 };
+      if (cell >= LINE) return { angle: 90 };
+      return ticks(cell);
+    }
+
+    /* The places that are named or numbered. */
+    function places(step) {
+      const found = [];
+      for (let i = 0; i < labels.length; i += step || 1) found.push(i);
+      return found;
+    }
+
+    return { count: labels.length, labels, measured, longest, fit, places };
   }
 
   function monospace() {
     return getComputedStyle(document.documentElement).getPropertyValue("--mono").trim();
-  }
-
-  const longest = () => Math.max(...measured());
-
-  /* How labels `cell` pixels apart are set: {angle} in degrees, or {step} for a numbered axis. */
-  function fit(cell) {
-    if (longest() + 8 <= cell) return { angle: 0 };
-    if (cell >= LINE * 1.5) return { angle: 45 };
-    if (cell >= LINE) return { angle: 90 };
-    return ticks(cell);
   }
 
   function ticks(cell) {
@@ -50,12 +69,5 @@ const Axis = (function () {
     return make("text", { transform: turn, "text-anchor": anchor }, text);
   }
 
-  /* Positions of the numbered ticks. */
-  function numbers(step) {
-    const found = [];
-    for (let i = 0; i < labels.length; i += step) found.push(i);
-    return found;
-  }
-
-  return { labels, measured, longest, fit, ticks, numbers, make, turned };
+  return { along, ticks, make, turned, LINE };
 })();

@@ -1,4 +1,5 @@
-/* What the file carries: one JSON header, then blocks that are unpacked when first asked for. */
+/* What the file carries: one JSON header, then blocks that are unpacked when first asked for. A file holds one
+   run of a model on a text, or two that are compared; the second one's blocks are named "second/...". */
 const Data = (function () {
   const TYPES = { uint8: Uint8Array, uint16: Uint16Array, uint32: Uint32Array, float32: Float32Array };
   const header = JSON.parse(document.getElementById("header").textContent);
@@ -47,13 +48,23 @@ const Data = (function () {
     return unpacked.get(name);
   }
 
-  const layers = new Map(header.layers.map((layer) => [layer.layer, layer]));
-  const heads = new Map(header.heads.map((head) => [head.layer + "." + head.head, head]));
+  /* One run: its header, its blocks, its own parts of the document, the tokens that ask and those that are asked. */
+  function run(found, index) {
+    const layers = new Map(found.layers.map((layer) => [layer.layer, layer]));
+    const heads = new Map(found.heads.map((head) => [head.layer + "." + head.head, head]));
+    return {
+      index,
+      header: found,
+      queries: found.tokens,
+      keys: found.tokens,
+      suffix: index ? "-second" : "",
+      part: (id) => document.getElementById(index ? id + "-second" : id),
+      block: (name) => block(index ? "second/" + name : name),
+      layer: (number) => layers.get(number),
+      head: (layer, head) => heads.get(layer + "." + head),
+      groupSize: (layer) => Math.max(1, Math.round(layers.get(layer).num_heads / layers.get(layer).num_kv_heads)),
+    };
+  }
 
-  return {
-    header, block,
-    layer: (number) => layers.get(number),
-    head: (layer, head) => heads.get(layer + "." + head),
-    groupSize: (layer) => Math.max(1, Math.round(layers.get(layer).num_heads / layers.get(layer).num_kv_heads)),
-  };
+  return { header, runs: [header].map(run) };
 })();

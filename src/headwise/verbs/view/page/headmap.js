@@ -1,12 +1,13 @@
-/* The map of all heads: one canvas for the ink, and over it one element a head, which is what is pointed at,
+/* A map of all heads: one canvas for the ink, and over it one element a head, which is what is pointed at,
    focused and read out. */
-const HeadMap = (function () {
-  const { header } = Data;
-  const zone = document.getElementById("map-zone");
-  const host = document.getElementById("map");
-  const grid = document.getElementById("grid");
-  const canvas = document.getElementById("map-ink");
-  const readout = document.querySelector("#map-readout span");
+function HeadMap(run, ids) {
+  // ids: what stands behind the names of the map's parts in the document
+  const { header } = run;
+  const part = (id) => document.getElementById(id + ids);
+  const room = document.getElementById("map-zone");
+  const host = part("map");
+  const grid = part("grid");
+  const canvas = part("map-ink");
   const cells = new Map();
   let plan = null;
   let focusable = null;
@@ -16,7 +17,7 @@ const HeadMap = (function () {
   const nameOf = (layer, head) => layer + "." + head;
 
   function describe(layer, head) {
-    const found = Data.head(layer, head);
+    const found = run.head(layer, head);
     const numbers = header.statistics.map(({ key, label }) => label + " " + Words.digits(found[key]));
     return "layer " + layer + ", head " + head + ", KV head " + found.kv_head + ": " + numbers.join(", ");
   }
@@ -33,18 +34,17 @@ const HeadMap = (function () {
       cell.dataset.name = nameOf(layer, head);
       cells.set(cell.dataset.name, cell);
     }
-    grid.addEventListener("pointerover", (event) => State.point({ head: headAt(event.target) }));
-    grid.addEventListener("pointerleave", () => State.point({ head: null }));
+    grid.addEventListener("pointerover", (event) => State.point({ head: headAt(event.target) }, run));
+    grid.addEventListener("pointerleave", () => State.point({ head: null }, run));
     grid.addEventListener("click", (event) => {
       const head = headAt(event.target);
-      if (head) State.pin(head);
+      if (head) State.pin(head, run);
     });
     grid.addEventListener("focusin", (event) => {
-      if (event.target.matches(":focus-visible")) State.point({ head: headAt(event.target) });
+      if (event.target.matches(":focus-visible")) State.point({ head: headAt(event.target) }, run);
     });
-    grid.addEventListener("focusout", () => State.point({ head: null }));
+    grid.addEventListener("focusout", () => State.point({ head: null }, run));
     grid.addEventListener("keydown", walk);
-    document.getElementById("map-open").addEventListener("click", open);
   }
 
   function headAt(target) {
@@ -57,7 +57,7 @@ const HeadMap = (function () {
   function walk(event) {
     const here = headAt(event.target);
     if (!here) return;
-    if (event.key === "Enter" || event.key === " ") { State.pin(here); open(); }
+    if (event.key === "Enter" || event.key === " ") { State.pin(here, run); open(); }
     else if (event.key === "Escape") focusPinned();
     else {
       const next = neighbour(here, event.key);
@@ -86,19 +86,20 @@ const HeadMap = (function () {
   const same = (a, b) => a.layer === b.layer && a.head === b.head;
 
   function open() {
-    const heading = document.getElementById("depth-heading");
+    const heading = run.part("depth-heading");
     heading.focus({ preventScroll: true });
     const box = heading.getBoundingClientRect();
     if (box.top < 0 || box.bottom > window.innerHeight * 0.6) heading.scrollIntoView({ block: "start" });
   }
 
   function focusPinned() {
-    cells.get(nameOf(State.pinned.layer, State.pinned.head)).focus();
+    const { layer, head } = State.pinned(run);
+    cells.get(nameOf(layer, head)).focus();
   }
 
   /* Puts rows, labels and cells where the order and the width want them. */
   function arrange(state) {
-    plan = MapLayout.arrange(zone.clientWidth, state.order);
+    plan = MapLayout.of(run).arrange(room.clientWidth, state.order);
     host.style.width = plan.width + "px";
     host.style.height = plan.height + "px";
     const rows = plan.rows.map((row) => {
@@ -129,11 +130,10 @@ const HeadMap = (function () {
     return element;
   }
 
-  const paint = (state) => MapInk.paint(canvas, plan, state);
-
-  /* Marks the pinned and the previewed head and says what the previewed one measures. */
+  /* Marks the pinned and the previewed head. */
   function mark(state) {
-    const pinned = cells.get(nameOf(State.pinned.layer, State.pinned.head));
+    const place = State.pinned(run);
+    const pinned = cells.get(nameOf(place.layer, place.head));
     const shown = cells.get(nameOf(state.layer, state.head));
     if (selected) selected.setAttribute("aria-selected", "false");
     if (previewed) previewed.classList.remove("previewed");
@@ -144,11 +144,9 @@ const HeadMap = (function () {
     pinned.setAttribute("aria-selected", "true");
     shown.classList.add("previewed");
     shown.tabIndex = 0;
-    const key = state.show !== "maps" ? state.show : state.order;
-    const statistic = header.statistics.find((one) => one.key === key);
-    const value = statistic ? ": " + Words.digits(Data.head(state.layer, state.head)[key]) + " " + statistic.unit : "";
-    readout.textContent = "layer " + state.layer + ", head " + state.head + value;
   }
 
-  return { build, arrange, paint, mark, focusPinned };
-})();
+  const paint = (state) => MapInk.paint(run, canvas, plan, state);
+
+  return { build, arrange, paint, mark, open, focusPinned, plan: () => plan };
+}

@@ -1,7 +1,6 @@
 /* Keys that hold everywhere on the page, and the help that lists them. */
 const Keys = (function () {
   const help = document.getElementById("help");
-  const zone = document.getElementById("depth-zone");
 
   const ANYWHERE = {
     d: State.toggleDirection,
@@ -11,12 +10,13 @@ const Keys = (function () {
   };
 
   /* In the open head the arrows move the chosen token; Escape goes back to the map. */
-  function inDepth(event) {
+  function inDepth(event, run) {
     const moves = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 };
-    if (event.key === "Escape") HeadMap.focusPinned();
+    if (event.key === "Escape") MapZone.focusPinned();
     else if (event.key in moves) {
-      const last = Data.header.seq_len - 1;
-      State.pin({ token: Math.min(last, Math.max(0, State.current().token + moves[event.key])) });
+      const state = State.current(run);
+      const last = State.tokensOf(run, state.direction).length - 1;
+      State.pin({ token: Math.min(last, Math.max(0, state.token + moves[event.key])) }, run);
     } else return;
     event.preventDefault();
   }
@@ -24,13 +24,14 @@ const Keys = (function () {
   function build() {
     document.addEventListener("keydown", (event) => {
       if (help.open || event.ctrlKey || event.metaKey || event.altKey || event.target.matches("select")) return;
+      const inside = Data.runs.find((run) => run.part("bench").contains(event.target));
       if (event.key in ANYWHERE) {
         ANYWHERE[event.key]();
         event.preventDefault();
-      } else if (zone.contains(event.target)) inDepth(event);
+      } else if (inside) inDepth(event, inside);
       // Up and down scroll the page until the map has the focus.
       else if (event.target === document.body && ["ArrowLeft", "ArrowRight"].includes(event.key)) {
-        HeadMap.focusPinned();
+        MapZone.focusPinned();
         event.preventDefault();
       }
     });

@@ -1,11 +1,10 @@
 /* The ink of the small maps. A code c of a thumbnail stands for the weight (c / 255)^2; rows sum to one. */
 const MapInk = (function () {
-  const size = Data.header.thumbnail_size;
-  const whole = size === Data.header.seq_len;   // one cell a token: the first token can be left out exactly
-  const squares = size * size;
+  /* One cell a token: the first token can be left out exactly. */
+  const whole = ({ header }) => header.thumbnail_size === header.seq_len;
 
   /* The shares of the source cells in each of `count` target cells: [[index, share], ...] per target. */
-  function overlaps(count) {
+  function overlaps(size, count) {
     return Array.from({ length: count }, (_, target) => {
       const from = (target * size) / count;
       const to = ((target + 1) * size) / count;
@@ -18,8 +17,8 @@ const MapInk = (function () {
   }
 
   /* Fewer cells, pooled as thumbnails are: mass is added along a row, and rows are averaged. */
-  function pool(codes, count) {
-    const shares = overlaps(count);
+  function pool(codes, size, count) {
+    const shares = overlaps(size, count);
     const narrow = new Float32Array(size * count);
     for (let row = 0; row < size; row++) {
       for (let column = 0; column < count; column++) {
@@ -40,8 +39,8 @@ const MapInk = (function () {
   }
 
   /* The same map with the first token left out and each row brought back to its sum. */
-  function withoutFirst(codes) {
-    const steps = new Uint8Array(squares);
+  function withoutFirst(codes, size) {
+    const steps = new Uint8Array(size * size);
     let first = 0;
     while (first < size - 1 && !codes.subarray(first * size, (first + 1) * size).some((code) => code > 0)) first++;
     for (let row = 0; row < size; row++) {
@@ -57,14 +56,18 @@ const MapInk = (function () {
     return steps;
   }
 
-  /* Draws one thumbnail into a square of `pixels` screen pixels. */
-  function drawMap(context, thumbnails, head, x, y, pixels, discount) {
-    let codes = thumbnails.subarray(head * squares, (head + 1) * squares);
-    if (discount && whole) codes = withoutFirst(codes);
-    const shown = Math.min(size, pixels);
-    const steps = shown < size ? pool(codes, shown) : codes;
+  /* The ink of one thumbnail, at most `pixels` cells a side. */
+  function steps(run, thumbnails, head, pixels, discount) {
+    const size = run.header.thumbnail_size;
+    let codes = thumbnails.subarray(head * size * size, (head + 1) * size * size);
+    if (discount && whole(run)) codes = withoutFirst(codes, size);
+    return size > pixels ? { steps: pool(codes, size, pixels), count: pixels } : { steps: codes, count: size };
+  }
+
+  /* Draws such a map into a square of `pixels` screen pixels. */
+  function drawMap(context, found, x, y, pixels) {
     context.imageSmoothingEnabled = false;
-    context.drawImage(Ink.image(steps, shown, shown), x, y, pixels, pixels);
+    context.drawImage(Ink.image(found.steps, found.count, found.count), x, y, pixels, pixels);
   }
 
   /* One number as ink; a number that is missing is a crossed-out cell. */
@@ -82,23 +85,27 @@ const MapInk = (function () {
   /* Full ink of a statistic: 1 for a share of weight, otherwise the largest value of all heads. */
   function fullInk(statistic) {
     if (statistic.unit === "mass") return 1;
-    return Math.max(...Data.header.heads.map((head) => head[statistic.key] ?? 0)) || 1;
+    const values = Data.runs.flatMap((run) => run.header.heads.map((head) => head[statistic.key] ?? 0));
+    return Math.max(...values) || 1;
   }
 
-  let painting = 0;
+  const shown = (state) => Data.header.statistics.find((one) => one.key === state.show);
 
-  function paint(canvas, plan, state) {
-    const turn = ++painting;
+  const painting = new Map();   // canvas -> how often it was painted
+
+  function paint(run, canvas, plan, state) {
+    const turn = (painting.get(canvas) ?? 0) + 1;
+    painting.set(canvas, turn);
     const ratio = window.devicePixelRatio || 1;
     const context = Ink.sized(canvas, plan.width, plan.height);
     const pixels = Math.round(plan.cell * ratio);
-    const statistic = Data.header.statistics.find((one) => one.key === state.show);
+    const statistic = shown(state);
     const full = statistic ? fullInk(statistic) : 1;
     const byLayer = new Map();
     for (const place of plan.rows.flatMap((row) => row.places)) {
       const [x, y] = [Math.round(place.x * ratio), Math.round(place.y * ratio)];
       if (statistic) {
-        const value = Data.head(place.layer, place.head)[statistic.key];
+        const value = run.head(place.layer, place.head)[statistic.key];
         drawValue(context, value === null ? null : value / full, x, y, pixels);
         continue;
       }
@@ -106,12 +113,12 @@ const MapInk = (function () {
       byLayer.get(place.layer).push([place.head, x, y]);
     }
     for (const [layer, places] of byLayer) {
-      Data.block("thumbnails/" + layer).then((thumbnails) => {
-        if (turn !== painting) return;   // a later painting has begun
-        for (const [head, x, y] of places) drawMap(context, thumbnails, head, x, y, pixels, state.discount);
+      run.block("thumbnails/" + layer).then((thumbnails) => {
+        if (turn !== painting.get(canvas)) return;   // a later painting has begun
+        for (const [head, x, y] of places) drawMap(context, steps(run, thumbnails, head, pixels, state.discount), x, y, pixels);
       });
     }
   }
 
-  return { paint, drawMap, fullInk, whole };
+  return { paint, steps, drawMap, fullInk, shown, whole };
 })();

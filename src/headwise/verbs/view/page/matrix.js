@@ -1,63 +1,66 @@
 /* The open head as a matrix: queries down, keys across, a learned sink as a column of its own. */
-const Matrix = (function () {
-  const { header } = Data;
-  const zone = document.getElementById("depth-zone");
-  const host = document.getElementById("matrix");
-  const canvas = document.getElementById("matrix-ink");
-  const svg = document.getElementById("matrix-labels");
-  const mark = document.getElementById("matrix-mark");
-  const note = document.getElementById("matrix-note");
-  const count = header.seq_len;
+function Matrix(run) {
+  const bench = run.part("bench");
+  const host = run.part("matrix");
+  const canvas = run.part("matrix-ink");
+  const svg = run.part("matrix-labels");
+  const mark = run.part("matrix-mark");
+  const note = run.part("matrix-note");
+  const down = Axis.along(run.queries);
+  const across = Axis.along(run.keys);
   const LARGEST = 456;
   const LARGEST_CELL = 48;
   const LABEL_ROOM = 8;
   const TWO_COLUMNS = 780;     // from this width the readings stand beside the matrix, as the style sheet says
   const BESIDE = 360;
   const SINK_GAP = 6;
-  let box = null;              // where things stand: {left, top, size, cell, sink, width, height, rows, columns}
+  let box = null;              // where things stand: {left, top, width, height, cell, sink, rows, columns, right}
   let shown = null;            // {state, head} last drawn
 
+  /* The cell of `count` in at most `most` pixels, whole pixels where there are enough. */
+  function fitted(count, most) {
+    return Math.min(LARGEST_CELL, count <= most ? Math.floor(most / count) : most / count);
+  }
+
   function measure(hasSink) {
-    const available = zone.clientWidth - (zone.clientWidth >= TWO_COLUMNS ? BESIDE : 0);
-    const labelled = Axis.longest() + LABEL_ROOM;
-    const room = (left, right, sink) => {
-      const most = Math.min(LARGEST, available - left - right - sink, count * LARGEST_CELL);
-      return count <= most ? Math.floor(most / count) * count : Math.floor(most);
-    };
-    // Rows are named where their lines are far enough apart; the columns then need their own answer.
+    const available = bench.clientWidth - (bench.clientWidth >= TWO_COLUMNS ? BESIDE : 0);
     const sinkRoom = hasSink ? 20 + SINK_GAP : 0;
-    let left = Math.max(labelled, 76);
-    let columns = Axis.fit(room(left, 0, sinkRoom) / count);
-    let right = columns.angle === 45 ? Math.ceil(Axis.measured()[count - 1] * 0.72) : 0;
-    let size = room(left, right, sinkRoom);
-    const rows = size / count >= 14 ? { angle: 0 } : Axis.ticks(size / count);
+    const cellIn = (left, right) => Math.min(
+      fitted(across.count, Math.min(LARGEST, available - left - right - sinkRoom)), fitted(down.count, LARGEST),
+    );
+    // Rows are named where their lines are far enough apart; the columns then need their own answer.
+    let left = Math.max(down.longest() + LABEL_ROOM, 76);
+    let columns = across.fit(cellIn(left, 0));
+    let right = columns.angle === 45 ? Math.ceil(across.measured()[across.count - 1] * 0.72) : 0;
+    let cell = cellIn(left, right);
+    const rows = cell >= Axis.LINE ? { angle: 0 } : Axis.ticks(cell);
     if (rows.step) {
       left = 88;
       right = 0;
-      size = room(left, right, sinkRoom);
-      columns = Axis.ticks(size / count);
-    } else columns = Axis.fit(size / count);
-    const height = { 0: 24, 45: Axis.longest() * 0.72 + 24, 90: Axis.longest() + 16 }[columns.angle] ?? 24;
-    const top = Math.ceil(Math.max(40, height));
-    const sink = hasSink ? Math.max(8, Math.min(20, size / count)) : 0;
-    return { left: left + (hasSink ? sink + SINK_GAP : 0), top, size, cell: size / count, sink, rows, columns, right };
+      cell = cellIn(left, right);
+      columns = Axis.ticks(cell);
+    } else columns = across.fit(cell);
+    const labels = { 0: 24, 45: across.longest() * 0.72 + 24, 90: across.longest() + 16 }[columns.angle] ?? 24;
+    const sink = hasSink ? Math.max(8, Math.min(20, cell)) : 0;
+    return {
+      left: left + (hasSink ? sink + SINK_GAP : 0), top: Math.ceil(Math.max(40, labels)), right, cell, sink, rows, columns,
+      width: cell * across.count, height: cell * down.count,
+    };
   }
 
   function labels() {
-    const { left, top, size, cell, rows, columns, sink, right } = box;
-    svg.setAttribute("width", left + size + right);
-    svg.setAttribute("height", top + size + 1);
+    const { left, top, width, height, cell, rows, columns, sink, right } = box;
+    svg.setAttribute("width", left + width + right);
+    svg.setAttribute("height", top + height + 1);
     const parts = [];
     const edge = left - (sink ? sink + SINK_GAP : 0) - LABEL_ROOM;
-    const middle = (i) => top + (i + 0.5) * cell + 4.5;
-    const rowNames = rows.step ? Axis.numbers(rows.step) : Axis.labels.map((_, i) => i);
-    for (const i of rowNames) {
-      const text = rows.step ? String(i) : Axis.labels[i];
-      parts.push(Axis.make("text", { x: edge, y: middle(i), "text-anchor": "end", "data-row": i }, text));
+    for (const i of down.places(rows.step)) {
+      const text = rows.step ? String(i) : down.labels[i];
+      const y = top + (i + 0.5) * cell + 4.5;
+      parts.push(Axis.make("text", { x: edge, y, "text-anchor": "end", "data-row": i }, text));
     }
-    const columnNames = columns.step ? Axis.numbers(columns.step) : Axis.labels.map((_, i) => i);
-    for (const i of columnNames) {
-      const text = columns.step ? String(i) : Axis.labels[i];
+    for (const i of across.places(columns.step)) {
+      const text = columns.step ? String(i) : across.labels[i];
       const made = Axis.turned(text, left + (i + 0.5) * cell, top, columns.angle ?? 0, false);
       made.setAttribute("data-column", i);
       parts.push(made);
@@ -73,78 +76,97 @@ const Matrix = (function () {
   function draw(state, head) {
     shown = { state, head };
     box = measure(Boolean(head.sinks));
-    const { left, top, size, sink } = box;
-    host.style.width = left + size + box.right + "px";
-    host.style.height = top + size + "px";
+    const { left, top, width, height, sink } = box;
+    host.style.width = left + width + box.right + "px";
+    host.style.height = top + height + "px";
     labels();
     const strip = sink ? sink + SINK_GAP : 0;
-    const context = Ink.sized(canvas, size + strip, size);
+    const context = Ink.sized(canvas, width + strip, height);
     canvas.style.left = left - strip + "px";
     canvas.style.top = top + "px";
-    const ratio = canvas.height / size;
-    const { steps, shown: cells } = head.steps(canvas.height, state.discount);
+    const ratio = canvas.height / height;
+    const found = steps();
     context.imageSmoothingEnabled = false;
-    context.drawImage(Ink.image(steps, cells, cells), strip * ratio, 0, size * ratio, size * ratio);
-    if (sink) context.drawImage(Ink.image(head.sinks, 1, count), 0, 0, sink * ratio, size * ratio);
+    context.drawImage(Ink.image(found.steps, found.columns, found.rows), strip * ratio, 0, width * ratio, canvas.height);
+    if (sink) context.drawImage(Ink.image(head.sinks, 1, head.rows), 0, 0, sink * ratio, canvas.height);
     host.setAttribute("aria-label", "Weights of layer " + state.layer + ", head " + state.head
       + ": queries down, keys across. The row of the chosen token is listed beside it.");
     follow(state);
   }
 
+  /* The matrix as it stands on this screen. */
+  function steps() {
+    const ratio = canvas.height / box.height;
+    return shown.head.steps(canvas.height, Math.round(box.width * ratio), shown.state.discount);
+  }
+
   /* Moves the mark to the chosen token's row, or to its column when the direction is turned. */
   function follow(state) {
     shown.state = state;
-    const { left, top, size, cell } = box;
-    const at = state.token * cell;
-    const row = state.direction === "from";
-    const thick = Math.max(cell, 2);
-    mark.style.left = (row ? left : left + at) - 1 + "px";
-    mark.style.top = (row ? top + at : top) - 1 + "px";
-    mark.style.width = (row ? size : thick) + 2 + "px";
-    mark.style.height = (row ? thick : size) + 2 + "px";
+    const found = marked();
+    mark.style.left = found.x - 1 + "px";
+    mark.style.top = found.y - 1 + "px";
+    mark.style.width = found.width + 2 + "px";
+    mark.style.height = found.height + 2 + "px";
     for (const old of svg.querySelectorAll(".chosen")) old.classList.remove("chosen");
-    const chosen = svg.querySelector((row ? '[data-row="' : '[data-column="') + state.token + '"]');
+    const name = state.direction === "from" ? "data-row" : "data-column";
+    const chosen = svg.querySelector("[" + name + '="' + state.token + '"]');
     if (chosen) chosen.classList.add("chosen");
     describe(null);
   }
 
+  function marked() {
+    const { left, top, width, height, cell } = box;
+    const { token, direction } = shown.state;
+    const thick = Math.max(cell, 2);
+    return direction === "from" ? { x: left, y: top + token * cell, width, height: thick }
+      : { x: left + token * cell, y: top, width: thick, height };
+  }
+
   function describe(pair) {
+    const { state, head } = shown;
     if (pair) {
       const [query, key] = pair;
-      const { state, head } = shown;
       const link = head.from(query, state.discount).find((one) => one.token === key);
       const weight = link ? Words.weight(link.weight) : head.full ? "0" : "not among the keys kept";
-      note.textContent = Axis.labels[query] + " (" + query + ") looks at " + Axis.labels[key] + " (" + key + "): " + weight;
+      note.textContent = down.labels[query] + " (" + query + ") looks at " + across.labels[key] + " (" + key + "): " + weight;
       return;
     }
+    note.textContent = said();
+  }
+
+  /* What the matrix shows. */
+  function said() {
     const { state, head } = shown;
     const what = head.full ? "Every weight, in 8 bits." : "The " + head.kept + " largest keys of each row; the other weights are not in this file.";
     const first = " The first token is left out and each row brought back to its sum"
       + (head.sinks ? "; the learned sink keeps its share." : ".");
-    note.textContent = what + (state.discount ? first : "");
+    return what + (state.discount ? first : "");
   }
 
   function build() {
     const pairAt = (event) => {
       const spot = canvas.getBoundingClientRect();
-      const strip = spot.width - box.size;
-      const at = (offset) => Math.floor(offset / box.cell);
-      const pair = [at(event.clientY - spot.top), at(event.clientX - spot.left - strip)];
-      return pair.every((i) => i >= 0 && i < count) ? pair : null;
+      const strip = spot.width - box.width;
+      const query = Math.floor((event.clientY - spot.top) / box.cell);
+      const key = Math.floor((event.clientX - spot.left - strip) / box.cell);
+      return query >= 0 && query < down.count && key >= 0 && key < across.count ? [query, key] : null;
     };
     const tokenOf = ([query, key]) => (shown.state.direction === "from" ? query : key);
     canvas.addEventListener("pointermove", (event) => {
       const pair = shown && pairAt(event);
       if (!pair) return;
-      State.point({ token: tokenOf(pair) });
+      State.point({ token: tokenOf(pair) }, run);
       requestAnimationFrame(() => describe(pair));
     });
-    canvas.addEventListener("pointerleave", () => { State.point({ token: null }); if (shown) describe(null); });
+    canvas.addEventListener("pointerleave", () => { State.point({ token: null }, run); if (shown) describe(null); });
     canvas.addEventListener("click", (event) => {
       const pair = shown && pairAt(event);
-      if (pair) State.pin({ token: tokenOf(pair) });
+      if (pair) State.pin({ token: tokenOf(pair) }, run);
     });
   }
 
-  return { build, draw, follow };
-})();
+  const picture = () => ({ ...box, ...shown, gap: SINK_GAP, names: svg.children, mark: marked(), ...steps(), said: said() });
+
+  return { build, draw, follow, picture };
+}

@@ -1,17 +1,17 @@
-/* The numbers beside the matrix: the row of the chosen token, the head's statistics, the heads of the same KV head. */
-const Readings = (function () {
-  const { header } = Data;
-  const profile = document.getElementById("profile");
-  const profileHeading = document.getElementById("profile-heading");
-  const body = document.querySelector("#statistics tbody");
-  const tokenColumn = document.querySelector("#statistics thead th:last-child");
-  const siblings = document.getElementById("siblings");
-  const siblingsHeading = document.getElementById("siblings-heading");
+/* The numbers beside the matrix: the row of the chosen token, and the head's statistics. */
+function Readings(run) {
+  const { header } = run;
+  const profile = run.part("profile");
+  const profileHeading = run.part("profile-heading");
+  const table = run.part("statistics");
+  const body = table.querySelector("tbody");
+  const tokenColumn = table.querySelector("thead th:last-child");
   const IN_ORDER_UP_TO = 14;   // tokens listed in the order of the text; beyond it the largest come first
   const LISTED = 12;
   const ROUGH = 0.02;          // of a row; what is left below this is coarse in 8 bits
+  let shown = [];              // the row as it stands: [{name, weight, muted}]
 
-  function bar(name, weight, muted) {
+  function bar({ name, weight, muted }) {
     const row = Words.element("div", muted ? "reading muted" : "reading");
     row.setAttribute("role", "row");
     const track = Words.element("span", "track");
@@ -32,18 +32,20 @@ const Readings = (function () {
   function row(state, head) {
     const links = head.links(state.token, state.direction, state.discount);
     const from = state.direction === "from";
+    const labels = Axis.along(from ? run.keys : run.queries).labels;
     profileHeading.replaceChildren(
-      Words.element("span", "piece", Axis.labels[state.token]),
+      Words.element("span", "piece", Axis.along(State.tokensOf(run, state.direction)).labels[state.token]),
       " token " + state.token + (from ? " looks at" : " is looked at by"),
     );
     const sorted = [...links].sort((a, b) => b.weight - a.weight);
-    const rows = header.seq_len <= IN_ORDER_UP_TO ? inOrder(links) : largest(sorted, head);
-    if (head.sinks) rows.unshift(bar("learned sink", from ? head.sink(state.token) : null, !from));
+    const ordered = labels.length <= IN_ORDER_UP_TO;
+    shown = ordered ? inOrder(links, labels) : largest(sorted, head, labels);
+    if (head.sinks) shown.unshift({ name: "learned sink", weight: from ? head.sink(state.token) : null, muted: !from });
     const notes = [];
-    if (header.seq_len > IN_ORDER_UP_TO) notes.push(rest(sorted, head, from));
+    if (!ordered) notes.push(rest(sorted, head, from));
     if (from && state.discount) notes.push(remainder(head.left[state.token]));
     // Always there, so that what stands below keeps its place.
-    profile.replaceChildren(...rows, Words.element("p", "quiet", notes.join(" ")));
+    profile.replaceChildren(...shown.map(bar), Words.element("p", "quiet", notes.join(" ")));
   }
 
   /* How far the numbers of a row without its first token can be trusted. */
@@ -53,16 +55,16 @@ const Readings = (function () {
     return "";
   }
 
-  function inOrder(links) {
+  function inOrder(links, labels) {
     const weights = new Map(links.map((link) => [link.token, link.weight]));
-    return header.tokens.map((_, token) => bar(Axis.labels[token], weights.get(token) ?? null, !weights.has(token)));
+    return labels.map((name, token) => ({ name, weight: weights.get(token) ?? null, muted: !weights.has(token) }));
   }
 
-  function largest(sorted, head) {
+  function largest(sorted, head, labels) {
     const places = head.full ? LISTED : head.kept;
-    const shown = sorted.slice(0, places).map(({ token, weight }) => bar(Axis.labels[token], weight, false));
-    while (shown.length < places) shown.push(bar("", null, true));
-    return shown;
+    const found = sorted.slice(0, places).map(({ token, weight }) => ({ name: labels[token], weight, muted: false }));
+    while (found.length < places) found.push({ name: "", weight: null, muted: true });
+    return found;
   }
 
   /* What the list leaves out. */
@@ -76,7 +78,7 @@ const Readings = (function () {
 
   function statistics(state, head) {
     tokenColumn.textContent = head.statistics.size ? "token" : "";
-    const found = Data.head(state.layer, state.head);
+    const found = run.head(state.layer, state.head);
     body.replaceChildren(...header.statistics.flatMap(({ key, label, unit, definition }) => {
       const line = Words.element("tr");
       const name = Words.element("th");
@@ -96,32 +98,5 @@ const Readings = (function () {
     }));
   }
 
-  function group(state) {
-    const { kv_head: kvHead } = Data.head(state.layer, state.head);
-    const alike = header.heads.filter((one) => one.layer === state.layer && one.kv_head === kvHead);
-    document.getElementById("siblings-part").hidden = alike.length < 2;
-    siblingsHeading.textContent = "heads that read KV head " + kvHead;
-    const cells = header.thumbnail_size;
-    const row = Math.floor(document.getElementById("depth-zone").clientWidth / 3) - 16;
-    const most = alike.length > 8 ? 64 : Math.min(120, row);
-    const size = cells <= most ? Math.floor(most / cells) * cells : most;
-    const made = alike.map(({ layer, head }) => {
-      const button = Words.element("button", "sibling");
-      button.type = "button";
-      button.setAttribute("aria-pressed", String(head === state.head));
-      const canvas = Words.element("canvas");
-      const context = Ink.sized(canvas, size, size);
-      Data.block("thumbnails/" + layer).then((thumbnails) => {
-        MapInk.drawMap(context, thumbnails, head, 0, 0, canvas.width, state.discount);
-      });
-      button.append(canvas, Words.element("span", "number", "head " + head));
-      button.addEventListener("click", () => State.pin({ layer, head }));
-      return button;
-    });
-    const held = siblings.contains(document.activeElement);
-    siblings.replaceChildren(...made);
-    if (held) siblings.querySelector('[aria-pressed="true"]').focus();
-  }
-
-  return { row, statistics, group };
-})();
+  return { row, statistics, heading: () => profileHeading.textContent, shown: () => shown };
+}

@@ -1,14 +1,15 @@
 /* One selection for the whole page. What is pinned is kept in the address; what is only pointed at is not. */
 const State = (function () {
-  const { header } = Data;
-  const statistics = header.statistics.map((statistic) => statistic.key);
+  const { runs } = Data;
+  const statistics = Data.header.statistics.map((statistic) => statistic.key);
   const SEEN_AT_ONCE = 128;
+  const PLACE = ["layer", "head", "token"];   // what each run has of its own
   const listeners = [];
   const changed = new Set();
   let waiting = false;
 
   /* The head that is open at first: the one that looks most at the previous token, whose picture explains itself. */
-  function firstHead() {
+  function firstHead({ header }) {
     const inFocus = (head) => header.focus_layer === null || head.layer === header.focus_layer;
     const candidates = header.heads.filter(inFocus);
     let best = candidates[0] || header.heads[0];
@@ -16,27 +17,30 @@ const State = (function () {
     return best;
   }
 
+  const tokensOf = (run, direction) => (direction === "from" ? run.queries : run.keys);
+
   /* The query until one is chosen: the last word, in a long text the last of those seen without scrolling. */
-  function lastText() {
-    for (let i = Math.min(header.seq_len, SEEN_AT_ONCE) - 1; i >= 0; i--) {
-      if (header.tokens[i].kind === "text" && header.tokens[i].text.trim()) return i;
+  function resting(run, direction) {
+    const tokens = tokensOf(run, direction);
+    for (let i = Math.min(tokens.length, SEEN_AT_ONCE) - 1; i >= 0; i--) {
+      if (tokens[i].kind === "text" && tokens[i].text.trim()) return i;
     }
     return 0;
   }
 
-  const opened = firstHead();
   const pinned = {
-    layer: opened.layer, head: opened.head, token: null,
+    places: runs.map((run) => { const { layer, head } = firstHead(run); return { layer, head, token: null }; }),
     direction: "from", discount: false, show: "maps", order: "layer",
   };
-  const pointed = { head: null, token: null };   // head: {layer, head}
-  const restingToken = lastText();
+  const pointed = runs.map(() => ({ head: null, token: null }));   // head: {layer, head}
   let lastStatistic = statistics[0];
 
-  function current() {
-    const head = pointed.head || pinned;
-    const token = pointed.token ?? pinned.token ?? restingToken;
-    return { ...pinned, layer: head.layer, head: head.head, token };
+  function current(run = runs[0]) {
+    const { places, ...rest } = pinned;
+    const place = places[run.index];
+    const { layer, head } = pointed[run.index].head || place;
+    const token = pointed[run.index].token ?? place.token ?? resting(run, pinned.direction);
+    return { ...rest, layer, head, token };
   }
 
   function announce(names) {
@@ -47,27 +51,30 @@ const State = (function () {
       waiting = false;
       const seen = new Set(changed);
       changed.clear();
-      for (const listener of listeners) listener(current(), seen);
+      for (const listener of listeners) listener(seen);
     });
   }
 
-  function pin(changes) {
-    Object.assign(pinned, changes);
+  function pin(changes, run = runs[0]) {
+    for (const [name, value] of Object.entries(changes)) {
+      if (PLACE.includes(name)) pinned.places[run.index][name] = value;
+      else pinned[name] = value;
+    }
     if (pinned.show !== "maps") lastStatistic = pinned.show;
     writeAddress();
     announce(Object.keys(changes));
   }
 
-  function point(changes) {
-    const before = current();
-    Object.assign(pointed, changes);
-    const after = current();
-    announce(["layer", "head", "token"].filter((name) => before[name] !== after[name]));
+  function point(changes, run = runs[0]) {
+    const before = current(run);
+    Object.assign(pointed[run.index], changes);
+    const after = current(run);
+    announce(PLACE.filter((name) => before[name] !== after[name]));
   }
 
   function writeAddress() {
-    const fields = new URLSearchParams({ layer: pinned.layer, head: pinned.head });
-    if (pinned.token !== null) fields.set("token", pinned.token);
+    const fields = new URLSearchParams();
+    for (const name of PLACE) if (pinned.places[0][name] !== null) fields.set(name, pinned.places[0][name]);
     if (pinned.direction !== "from") fields.set("direction", pinned.direction);
     if (pinned.discount) fields.set("first", "out");
     if (pinned.show !== "maps") fields.set("show", pinned.show);
@@ -79,23 +86,24 @@ const State = (function () {
   function readAddress() {
     const fields = new URLSearchParams(location.hash.slice(1));
     const number = (name) => (/^\d+$/u.test(fields.get(name) ?? "") ? Number(fields.get(name)) : null);
-    if (Data.head(number("layer"), number("head"))) {
-      Object.assign(pinned, { layer: number("layer"), head: number("head") });
-    }
-    const token = number("token");
-    pinned.token = token !== null && token < header.seq_len ? token : null;
     pinned.direction = fields.get("direction") === "to" ? "to" : "from";
     pinned.discount = fields.get("first") === "out";
     pinned.show = statistics.includes(fields.get("show")) ? fields.get("show") : "maps";
     pinned.order = statistics.includes(fields.get("order")) ? fields.get("order") : "layer";
     if (pinned.show !== "maps") lastStatistic = pinned.show;
+    const [run] = runs;
+    const [place] = pinned.places;
+    if (run.head(number("layer"), number("head"))) Object.assign(place, { layer: number("layer"), head: number("head") });
+    const token = number("token");
+    place.token = token !== null && token < tokensOf(run, pinned.direction).length ? token : null;
   }
 
-  window.addEventListener("hashchange", () => { readAddress(); announce(Object.keys(pinned)); });
+  window.addEventListener("hashchange", () => { readAddress(); announce([...PLACE, ...Object.keys(pinned)]); });
   readAddress();
 
   return {
-    current, pin, point, announce, pinned,
+    current, pin, point, announce, tokensOf,
+    pinned: (run = runs[0]) => pinned.places[run.index],
     listen: (listener) => listeners.push(listener),
     toggleDirection: () => pin({ direction: pinned.direction === "from" ? "to" : "from" }),
     toggleDiscount: () => pin({ discount: !pinned.discount }),

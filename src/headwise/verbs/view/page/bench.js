@@ -1,0 +1,49 @@
+/* One run on show: its text, and one of its heads in depth. */
+function Bench(run) {
+  const NEW_HEAD = ["layer", "head", "discount", "look"];
+  const text = TextZone(run);
+  const matrix = Matrix(run);
+  const arcs = Arcs(run);
+  const readings = Readings(run);
+  const siblings = Siblings(run);
+  let drawn = null;            // the HeadWeights on show
+
+  function build() {
+    text.build();
+    matrix.build();
+  }
+
+  function words(state) {
+    const { kv_head: kvHead } = run.head(state.layer, state.head);
+    const others = run.header.heads
+      .filter((one) => one.layer === state.layer && one.kv_head === kvHead && one.head !== state.head)
+      .map((one) => one.head);
+    run.part("depth-heading").textContent = "Layer " + state.layer + ", head " + state.head;
+    run.part("depth-facts").textContent = others.length
+      ? "reads KV head " + kvHead + ", as " + (others.length === 1 ? "head " : "heads ") + Words.list(others) + (others.length === 1 ? " does" : " do")
+      : "has KV head " + kvHead + " to itself";
+  }
+
+  /* Draws what changed; false while the layer is being unpacked. */
+  function render(state, changed) {
+    text.pinned(State.pinned(run).token);
+    const head = Heads.ready(run, state.layer, state.head, () => State.announce(["layer"]));
+    if (!head) return false;
+    if (head !== drawn || NEW_HEAD.some((name) => changed.has(name))) {
+      words(state);
+      matrix.draw(state, head);
+      arcs.draw(state, head);
+      siblings.draw(state);
+      drawn = head;
+    } else {
+      matrix.follow(state);
+      arcs.follow(state, head);
+    }
+    text.draw(state, head);
+    readings.row(state, head);
+    readings.statistics(state, head);
+    return true;
+  }
+
+  return { run, build, render, matrix, arcs, readings, head: () => drawn };
+}

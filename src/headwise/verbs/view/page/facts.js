@@ -1,0 +1,84 @@
+/* What never changes: the head of the page, its foot, and the choices of the head map. */
+const Facts = (function () {
+  const { header, runs } = Data;
+  const byId = (id) => document.getElementById(id);
+
+  function model(run) {
+    const { model: facts } = run.header;
+    const most = MapLayout.of(run).alike ? "" : "up to ";
+    const shared = facts.num_heads === facts.num_kv_heads ? Words.count(facts.num_heads, "head")
+      : Words.count(facts.num_heads, "query head") + " on " + Words.count(facts.num_kv_heads, "KV head");
+    const parts = [
+      facts.family, Words.count(facts.layers, "layer"), most + shared + " a layer", "head_dim " + facts.head_dim,
+      facts.causal ? "causal" : "looks both ways",
+    ];
+    if (facts.causal && facts.kv_bytes_per_token) parts.push(Words.count(facts.kv_bytes_per_token, "byte") + " of KV cache a token");
+    run.part("facts").textContent = parts.join(" · ");
+  }
+
+  function nextTokens(run) {
+    run.part("next-tokens").hidden = !run.header.next_tokens.length;
+    run.part("next-list").append(...run.header.next_tokens.map(({ token, probability }) => {
+      const item = Words.element("li");
+      const track = Words.element("span", "track");
+      const fill = Words.element("span", "fill");
+      fill.style.width = 100 * probability + "%";
+      track.append(fill);
+      const piece = Words.label({ text: token, kind: "text" });
+      item.append(Words.element("span", "piece", piece), track, Words.element("span", "number", Words.digits(probability)));
+      return item;
+    }));
+  }
+
+  function ran(run) {
+    const difference = run.header.max_logit_difference;
+    const held = difference === null ? "not compared with the reference attention" : "largest difference of a logit from "
+      + run.header.reference + " attention, on a probe, " + (difference === 0 ? "none" : difference.toExponential(2));
+    return [
+      header.program.name + " " + header.program.version, run.header.model.name,
+      Words.count(run.header.seq_len, "token"), held,
+    ].join(" · ");
+  }
+
+  function carried(run) {
+    const { layers, top_k: kept, thumbnail_size: size, next_tokens: next } = run.header;
+    const tiles = layers.filter((layer) => layer.tile).length;
+    const weights = tiles === layers.length ? "every weight is carried"
+      : tiles ? "every weight of " + Words.count(tiles, "layer") + ", elsewhere the " + kept + " largest keys of each row, are carried"
+        : "the " + kept + " largest keys of each row are carried";
+    const small = MapInk.whole(run) ? "Small maps are not pooled."
+      : "Small maps are pooled to " + size + " × " + size + " cells.";
+    return "Exact: statistics" + (next.length ? " and next-token probabilities. " : ". ")
+      + "In 8 bits: weights (as their square root, so to within 0.004); " + weights + ". " + small;
+  }
+
+  function choices() {
+    const option = (value, text) => { const made = Words.element("option", "", text); made.value = value; return made; };
+    const named = header.statistics.map(({ key, label }) => [key, label]);
+    byId("show").append(option("maps", "maps"), ...named.map(([key, label]) => option(key, label)));
+    byId("order").append(option("layer", "by layer"), ...named.map(([key, label]) => option(key, "by " + label)));
+    byId("show").addEventListener("change", (event) => State.pin({ show: event.target.value }));
+    byId("order").addEventListener("change", (event) => State.pin({ order: event.target.value }));
+    byId("discount").addEventListener("change", (event) => State.pin({ discount: event.target.checked }));
+    for (const radio of document.querySelectorAll('[name="direction"]')) {
+      radio.addEventListener("change", () => State.pin({ direction: radio.value }));
+    }
+  }
+
+  function write() {
+    byId("model-name").textContent = header.model.name;
+    byId("text-heading").textContent = Words.count(header.seq_len, "token");
+    byId("map-heading").textContent = Words.count(header.heads.length, "head");
+    byId("map-open").setAttribute("aria-label", "open this head");
+    for (const run of runs) {
+      model(run);
+      nextTokens(run);
+    }
+    byId("run-line").textContent = ran(runs[0]);
+    byId("exact-line").textContent = carried(runs[0]);
+    byId("caveats").textContent = header.caveats;
+    choices();
+  }
+
+  return { write };
+})();
