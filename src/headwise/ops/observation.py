@@ -6,12 +6,14 @@ from typing import Any
 
 from torch import Tensor
 
-from headwise.evidence import Collect, Evidence
+from headwise.errors import ArgumentError
+from headwise.evidence import Collect
 from headwise.ops import arguments, plain
+from headwise.ops.first_key import FirstKey, first_keys
 from headwise.ops.joining import JoinedRows
-from headwise.ops.reducers import reducers_for
+from headwise.ops.reducers import Gathering
 from headwise.ops.results import Observation
-from headwise.ops.rows import RowFacts, first_visible_key
+from headwise.ops.rows import RowFacts
 
 
 def observe(
@@ -26,6 +28,7 @@ def observe(
     sinks: Tensor | None = None,
     head_gates: Tensor | None = None,
     collect: Collect | None = None,
+    first_key: FirstKey = None,
 ) -> Observation:
     """Return attention and the evidence of its heads.
 
@@ -44,12 +47,16 @@ def observe(
         sinks: `[num_heads]` logits that join the denominators.
         head_gates: `[num_heads]` or `[batch, num_heads]` factors of the outputs; weights are ungated.
         collect: what to record besides the statistics that always are.
+        first_key: the key that counts as the first token, an integer or one for each batch element; a
+            negative one says that the first token is no longer among the keys, as behind a cache that drops
+            old ones, and no weight is on it. By default the first key that any row of the batch element sees.
 
     Returns:
         The output and logsumexp of `attention_with_logsumexp`, and the evidence.
 
     Raises:
-        ArgumentError: an argument has a type, shape, dtype, device or value that is not allowed.
+        ArgumentError: an argument has a type, shape, dtype, device or value that is not allowed, or `collect`
+            asks for heads or rows that there are none of.
 
     Example:
         >>> import torch
@@ -70,14 +77,21 @@ def observe(
         sinks=sinks,
         head_gates=head_gates,
     )
-    reducers = reducers_for(Collect() if collect is None else collect, call)
-    first_key = first_visible_key(call)
+    gathering = Gathering(_checked(collect), call)
+    first = first_keys(call, first_key)
     output, logsumexp = JoinedRows(call.sizes.seq_len), JoinedRows(call.sizes.seq_len)
     for block in plain.blocks(call):
         output.add(block.rows, block.output)
         logsumexp.add(block.rows, block.logsumexp)
-        facts = RowFacts.of(block, call, first_key)
-        for reducer in reducers:
-            reducer.add(facts)
-    fields = {name: found for reducer in reducers for name, found in reducer.fields().items()}
-    return Observation(output.whole().to(query.dtype), logsumexp.whole(), Evidence(**fields))
+        gathering.add(RowFacts.of(block, call, first))
+    return Observation(output.whole().to(query.dtype), logsumexp.whole(), gathering.evidence())
+
+
+def _checked(collect: Collect | None) -> Collect:
+    if collect is None:
+        return Collect()
+    if not isinstance(collect, Collect):
+        raise ArgumentError(
+            f"collect={collect!r} is a {type(collect).__name__}; pass a Collect, such as Collect(top_k=8)"
+        )
+    return collect
