@@ -16,7 +16,7 @@ from headwise.models.opening.opened_model import OpenedModel, open_model
 from headwise.models.quiet import quiet_libraries
 from headwise.models.tokens import read_text, readable_tokens
 from headwise.verbs.terminal import several
-from headwise.verbs.view.result import Float32, HeadSummary, LayerMaps, ModelFacts, NextToken, View
+from headwise.verbs.view.result import HeadSummary, LayerMaps, ModelFacts, NextToken, View
 
 THUMBNAIL_SIZE = 64
 TOP_K = 8
@@ -63,7 +63,9 @@ def view(
         _check_layer(layer, attached, opened.name)
         heads.collect = _what_to_collect(len(ids), layer, heads.layers)
         outputs = _run(opened.model, ids)
-        maps = tuple(_layer_maps(attached[number], heads.evidence[number]) for number in sorted(attached))
+        recorded = [(attached[number], heads.evidence[number]) for number in sorted(attached)]
+        maps = tuple(_layer_maps(place, evidence) for place, evidence in recorded)
+        summaries = tuple(head for place, evidence in recorded for head in _summaries(place, evidence))
         difference = heads.max_logit_difference
         facts = _facts(opened, attached, outputs)
     return View(
@@ -71,7 +73,7 @@ def view(
         text=text,
         tokens=tokens,
         next_tokens=_next_tokens(opened, outputs),
-        heads=tuple(summary for found in maps for summary in _summaries(found)),
+        heads=summaries,
         layers=maps,
         max_logit_difference=difference,
         focus_layer=layer,
@@ -152,16 +154,15 @@ def _first(recorded: torch.Tensor | None) -> Any:
     return (one.float() if one.is_floating_point() else one).numpy()
 
 
-def _summaries(maps: LayerMaps) -> Iterator[HeadSummary]:
-    group_size = maps.num_heads // maps.num_kv_heads
-    for head in range(maps.num_heads):
-        means = {name: _mean_of_known(rows[head]) for name, rows in maps.rows.items()}
-        yield HeadSummary(layer=maps.layer, head=head, kv_head=head // group_size, **means)
+def _summaries(place: AttachedLayer, evidence: Evidence[torch.Tensor]) -> Iterator[HeadSummary]:
+    group_size, means = place.num_heads // place.num_kv_heads, evidence.per_head()
+    for head in range(place.num_heads):
+        numbers = {statistic.name: _known(means[statistic.name][head]) for statistic in STATISTICS}
+        yield HeadSummary(layer=place.layer, head=head, kv_head=head // group_size, **numbers)
 
 
-def _mean_of_known(row_values: Float32) -> float | None:
-    known = row_values[~np.isnan(row_values)]
-    return float(known.mean(dtype=np.float64)) if known.size else None
+def _known(mean: np.float64) -> float | None:
+    return None if np.isnan(mean) else float(mean)
 
 
 def _facts(opened: OpenedModel, attached: Mapping[int, AttachedLayer], outputs: Any) -> ModelFacts:
