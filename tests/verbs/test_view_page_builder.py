@@ -50,7 +50,7 @@ def test_the_policy_allows_this_script_and_this_style_and_nothing_else(made: Mad
     hashes = [base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() for part in (script, style)]
     assert policy == (
         f"default-src 'none'; script-src 'sha256-{hashes[0]}'; style-src 'sha256-{hashes[1]}'; "
-        "base-uri 'none'; form-action 'none'"
+        "img-src blob: data:; base-uri 'none'; form-action 'none'"
     )
 
 

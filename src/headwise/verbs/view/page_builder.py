@@ -24,8 +24,9 @@ from headwise.errors import ArgumentError
 
 # Later scripts use the names of earlier ones.
 SCRIPTS = (
-    "words", "ink", "data", "axis", "heads", "state", "strip", "text", "maplayout", "mapink", "headmap", "mapzone",
-    "matrix", "arcs", "readings", "siblings", "bench", "facts", "keys", "main",
+    "words", "ink", "data", "axis", "heads", "state", "strip", "text", "maplayout", "mapink", "mapwords",
+    "headmap", "caption", "matrix", "arcs", "readings", "siblings", "bench", "csv", "figure", "headpicture",
+    "mappicture", "save", "mapzone", "facts", "keys", "main",
 )  # fmt: skip
 DTYPES = ("uint8", "uint16", "uint32", "float32")
 BLOCK_NAME = re.compile(r"[a-z_]+/[0-9]+(/[a-z_]+)?")
@@ -69,6 +70,8 @@ def build_page(header: dict[str, Any], blocks: dict[str, NDArray[Any]]) -> str:
             "default-src 'none'",
             f"script-src 'sha256-{_sha256(script)}'",
             f"style-src 'sha256-{_sha256(style)}'",
+            # Pictures that are saved as PNG are drawn from an SVG that the page itself made.
+            "img-src blob: data:",
             "base-uri 'none'",
             "form-action 'none'",
         )

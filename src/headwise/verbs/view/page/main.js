@@ -29,7 +29,10 @@
     document.documentElement.classList.toggle("beside", layout.widest.num_heads <= 16);
     document.documentElement.style.setProperty("--map-width", layout.wanted() + "px");
     Facts.write();
-    for (const bench of benches) bench.build();
+    for (const bench of benches) {
+      bench.build();
+      Save.head(bench);
+    }
     MapZone.build();
     Keys.build();
     State.listen(render);

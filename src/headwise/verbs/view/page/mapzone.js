@@ -6,24 +6,17 @@ const MapZone = (function () {
   const maps = runs.map((run) => ({ run, map: HeadMap(run, run.suffix) }));
 
   function build() {
-    for (const { map } of maps) map.build();
+    for (const one of maps) {
+      one.map.build();
+      Save.map(one);
+    }
     document.getElementById("map-open").addEventListener("click", maps[0].map.open);
   }
 
   function words(state) {
-    const legend = document.getElementById("map-legend");
-    const statistic = MapInk.shown(state);
-    if (statistic) {
-      const full = MapInk.fullInk(statistic);
-      Ink.legend(legend, statistic.unit, [0, 0.5, 1].map((at) => ({ at, text: Words.digits(full * at) })));
-    } else {
-      Ink.legend(legend, "weight", [0, 0.1, 0.5, 1].map((at) => ({ at: Math.sqrt(at), text: String(at) })));
-    }
-    const order = state.order === "layer" ? "Layers down, heads across" : "All heads, largest first";
-    const together = state.order === "layer" && header.layers.some(MapLayout.of(runs[0]).grouped)
-      ? "; heads of one KV head stand together" : "";
-    const kept = state.discount && !runs.every(MapInk.whole) && !statistic ? " Pooled maps keep the first token." : "";
-    document.getElementById("map-note").textContent = order + together + "." + kept;
+    const { title, marks } = MapWords.scale(state);
+    Ink.legend(document.getElementById("map-legend"), title, marks);
+    document.getElementById("map-note").textContent = MapWords.said(state);
   }
 
   /* What the previewed head measures. */
@@ -47,5 +40,5 @@ const MapZone = (function () {
     read(state);
   }
 
-  return { build, render, maps, focusPinned: () => maps[0].map.focusPinned() };
+  return { build, render, focusPinned: () => maps[0].map.focusPinned() };
 })();

@@ -139,9 +139,7 @@ function Matrix(run) {
   function said() {
     const { state, head } = shown;
     const what = head.full ? "Every weight, in 8 bits." : "The " + head.kept + " largest keys of each row; the other weights are not in this file.";
-    const first = " The first token is left out and each row brought back to its sum"
-      + (head.sinks ? "; the learned sink keeps its share." : ".");
-    return what + (state.discount ? first : "");
+    return what + Caption.discounted(state, head.sinks);
   }
 
   function build() {

@@ -37,12 +37,17 @@ const Words = (function () {
 
   /* One short line for axes, bars and sentences: no outer spaces, blanks made visible, a long token cut. */
   function label(token) {
-    let text = pieces(token).map((piece) => piece.text).join("").replace(/\n/gu, "").replace(/\t/gu, "⇥");
+    let text = spelled(token);
     const trimmed = text.trim();
     text = trimmed || "␣".repeat(Math.min(text.length, 4));
     if (/^\p{M}/u.test(text)) text = "◌" + text;
     const characters = [...text];
     return characters.length > LONGEST_LABEL ? characters.slice(0, LONGEST_LABEL - 1).join("") + "…" : text;
+  }
+
+  /* The token on one line, whole, with its spaces. */
+  function spelled(token) {
+    return pieces(token).map((piece) => piece.text).join("").replace(/\n/gu, "").replace(/\t/gu, "⇥");
   }
 
   /* The direction of the first letter decides, as for a paragraph. */
@@ -99,5 +104,5 @@ const Words = (function () {
     return made;
   }
 
-  return { pieces, label, direction, keepsColumns, digits, weight, aligned, count, list, element };
+  return { pieces, label, spelled, direction, keepsColumns, digits, weight, aligned, count, list, element };
 })();
