@@ -8,7 +8,6 @@ from __future__ import annotations
 import timeit
 from collections.abc import Callable
 
-import numpy as np
 import torch
 
 from headwise import Causal, attention
@@ -42,15 +41,19 @@ def measure() -> dict[str, float]:
 
 
 def kernel_alone(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Callable[[], object]:
-    """Return the call of the kernel that attention ends in, on arrays made before."""
-    arrays = kernel.Arrays(
-        query=query.numpy(),
-        key=key.numpy(),
-        value=value.numpy(),
-        starts=np.zeros((1, 1), np.int64),
-        stops=np.full((1, 1), key.shape[2], np.int64),
+    """Return the call of the kernel that attention ends in, on memory made ready before."""
+    output, starts, stops = torch.empty_like(query), torch.zeros(1, dtype=torch.long), torch.tensor([16])
+    operands = kernel.Operands(
+        "float32",
+        query=(query.data_ptr(), 512, 64, 64, 1),
+        key=(key.data_ptr(), 2048, 1024, 64, 1),
+        value=(value.data_ptr(), 2048, 1024, 64, 1),
+        output=(output.data_ptr(), 512, 64, 64, 1),
+        starts=starts.data_ptr(),
+        stops=stops.data_ptr(),
+        interval_stride=0,
+        owners=(query, key, value, output, starts, stops),
+        scale=64**-0.5,
     )
-    output = np.empty(query.shape, np.float32)
-    return lambda: kernel.attend(
-        arrays, output, None, element="float32", scale=64**-0.5, softcap=None, num_threads=1
-    )
+    sizes = kernel.Sizes(1, 8, 2, 1, 16, 64, 64)
+    return lambda: kernel.attend(sizes, operands, num_threads=1)

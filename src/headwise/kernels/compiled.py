@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import sys
@@ -9,45 +10,48 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numba
 import numpy as np
 from llvmlite import binding
-from numba import types
 
 from headwise.kernels import host
 from headwise.kernels.emission import EMITTED
 from headwise.kernels.entry import compile_packed, compile_streamed, compile_vector_code
 
 _NOTICE_AFTER_SECONDS = 1.0
+_FUNCTION_OF_FRAME = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+Entry: TypeAlias = Callable[[Any], None]
+"""A way in: a function of one frame. It runs without holding Python's lock."""
+
 _lock = threading.RLock()
 # A fork waits for a compilation: a child would inherit the locks, ours and Numba's, with nobody to open them.
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
-_entries: dict[tuple[bool, bool], Any] = {}
-_kept: list[Any] = []  # the vector code lives as long as what was compiled for it
+_entries: dict[bool, Entry] = {}
+_kept: list[Any] = []  # the code lives as long as there are addresses of it
 
 
-def entry_for(*, is_wide: bool, is_streamed: bool) -> Any:
-    """Return the way in for float32 tensors or for 16-bit ones, for few rows or for many.
+def entry_for(*, is_streamed: bool) -> Entry:
+    """Return the way in for few rows or for many.
 
     Compiled when it is first asked for, or read from disk.
     """
-    found = _entries.get((is_wide, is_streamed))
+    found = _entries.get(is_streamed)
     if found is not None:
         return found
     with _lock:
-        if (is_wide, is_streamed) not in _entries:
+        if is_streamed not in _entries:
             notice = threading.Timer(_NOTICE_AFTER_SECONDS, _say_what_takes_long)
             notice.daemon = True
             notice.start()
-            element = types.float32 if is_wide else types.int16
             compile_one = compile_streamed if is_streamed else compile_packed
             try:
-                _entries[is_wide, is_streamed] = kept_on_disk(partial(_compile_all, compile_one, element))
+                _entries[is_streamed] = kept_on_disk(partial(_compile_all, compile_one))
             finally:
                 notice.cancel()
-        return _entries[is_wide, is_streamed]
+        return _entries[is_streamed]
 
 
 def source_hash() -> str:
@@ -71,7 +75,7 @@ def kept_on_disk(make: Callable[..., Any]) -> Any:
             return make(source, on_disk=False)
 
 
-def _compile_all(compile_one: Callable[..., Any], element: types.Type, source: str, *, on_disk: bool) -> Any:
+def _compile_all(compile_one: Callable[..., Any], source: str, *, on_disk: bool) -> Entry:
     if not _kept:
         # The code on disk writes the addresses by their order, which was that of whatever was imported first.
         for symbol in sorted(EMITTED):
@@ -82,7 +86,9 @@ def _compile_all(compile_one: Callable[..., Any], element: types.Type, source: s
         for symbol, address in zip(EMITTED, addresses, strict=True):
             binding.add_symbol(symbol, int(address))
         _kept.append(vector_code)
-    return compile_one(element, source, on_disk=on_disk)
+    code = compile_one(source, on_disk=on_disk)
+    _kept.append(code)
+    return _FUNCTION_OF_FRAME(code.address)
 
 
 def _say_what_takes_long() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headwise.kernels.emission import inner
 from headwise.kernels.geometry import BLOCK_ROWS, LARGEST_HEAD_DIM, PANEL, TILE
 from headwise.kernels.ledger import LEDGER_FLOATS
-from headwise.kernels.memory import Floats, Integers, moved
+from headwise.kernels.memory import Floats, Integers, as_integers, moved
 from headwise.kernels.problem import Desk
 
 _BLOCK_FLOATS = BLOCK_ROWS * LARGEST_HEAD_DIM
@@ -14,18 +14,19 @@ _LINE = 16
 """A cache line of float32. One is left free between desks: no two threads write to the same."""
 
 _USED_FLOATS = 2 * _BLOCK_FLOATS + BLOCK_ROWS * TILE + LEDGER_FLOATS + 2 * _PANEL_FLOATS + 3 * BLOCK_ROWS + 1
-DESK_FLOATS = -(-_USED_FLOATS // _LINE) * _LINE + _LINE
-"""float32 numbers of one desk."""
+_FLOATS = -(-_USED_FLOATS // _LINE) * _LINE
 
 
-def desk_integers(group_size: int) -> int:
-    """Return how many 64-bit integers one desk needs beside, the list of query heads among them."""
-    return 8 * BLOCK_ROWS + group_size + _LINE
+def desk_floats(group_size: int) -> int:
+    """Return the size of one desk in float32 numbers, which those of its 64-bit integers count double."""
+    integers = 8 * BLOCK_ROWS + group_size
+    return _FLOATS + -(-2 * integers // _LINE) * _LINE + _LINE
 
 
 @inner
-def desk_of(floats: Floats, integers: Integers) -> tuple[Desk, Integers]:
-    """Return the desk laid out at these places, and where the list of query heads lies."""
+def desk_at(floats: Floats) -> tuple[Desk, Integers]:
+    """Return the desk laid out at this place, and where its list of query heads lies."""
+    integers = as_integers(moved(floats, _FLOATS))
     weights = moved(floats, _BLOCK_FLOATS)
     outputs = moved(weights, BLOCK_ROWS * TILE)
     ledger = moved(outputs, _BLOCK_FLOATS)

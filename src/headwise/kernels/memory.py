@@ -8,7 +8,16 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from headwise.kernels.emission import FLOAT, INT32, BytePointer, intrinsic, leaf
+from headwise.kernels.emission import (
+    FLOAT,
+    INT32,
+    INT64,
+    BytePointer,
+    FloatPointer,
+    IntegerPointer,
+    intrinsic,
+    leaf,
+)
 from headwise.kernels.host import INSTRUCTION_SET
 
 Floats: TypeAlias = Any
@@ -123,3 +132,43 @@ def set_float_mode(_context: Any, mode: types.Integer) -> tuple[Any, Any]:
         return before
 
     return types.int32(types.int32), lower
+
+
+def _pointer_at(kind: types.CPointer) -> Any:
+    """Return an intrinsic that reads a pointer of one kind from a slot."""
+
+    @intrinsic
+    def read(_context: Any, slots: types.CPointer, slot: types.Integer) -> tuple[Any, Any]:
+        def lower(context: Any, builder: ir.IRBuilder, _signature: Any, values: Any) -> ir.Value:
+            pointer = context.get_value_type(kind)
+            place = builder.bitcast(builder.gep(values[0], [values[1]]), pointer.as_pointer())
+            return builder.load(place)
+
+        return kind(slots, types.int64), lower
+
+    return read
+
+
+bytes_at, floats_at, integers_at = map(_pointer_at, (BytePointer, FloatPointer, IntegerPointer))
+"""The pointer that a 64-bit slot holds: `floats_at(slots, slot)`."""
+
+
+@intrinsic
+def float_at(_context: Any, slots: types.CPointer, slot: types.Integer) -> tuple[Any, Any]:
+    """Return the float64 number that a 64-bit slot holds."""
+
+    def lower(_context: Any, builder: ir.IRBuilder, _signature: Any, values: Any) -> ir.Value:
+        place = builder.gep(values[0], [values[1]])
+        return builder.load(builder.bitcast(place, ir.DoubleType().as_pointer()))
+
+    return types.float64(slots, types.int64), lower
+
+
+@intrinsic
+def as_integers(_context: Any, pointer: types.CPointer) -> tuple[Any, Any]:
+    """Return a pointer to 64-bit integers at the same place."""
+
+    def lower(_context: Any, builder: ir.IRBuilder, _signature: Any, values: Any) -> ir.Value:
+        return builder.bitcast(values[0], INT64.as_pointer())
+
+    return IntegerPointer(pointer), lower

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from headwise.counts import checked_size
 from headwise.errors import ArgumentError
 from headwise.masks.shapes import checked_counts
-from headwise.masks.structured import Intervals, StructuredMask, per_batch
+from headwise.masks.structured import Intervals, MaskValue, per_batch
 
 
 @dataclass(frozen=True)
-class CausalFrom(StructuredMask):
+class CausalFrom(MaskValue):
     """Causal order in which the queries of each batch element start at a key position of their own.
 
     Query i of batch element b stands at key `first[b] + i`; it sees that key and those before it. `Causal`

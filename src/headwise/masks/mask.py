@@ -18,6 +18,11 @@ class Mask:
     """Whether what a row sees depends on where its query stands among the keys."""
 
     @property
+    def is_value(self) -> bool:
+        """Whether its meaning follows from fields that nobody can change, so that it can be remembered."""
+        return False
+
+    @property
     def lacks_diagonal(self) -> bool:
         """Whether queries and keys are paired in a way that leaves a query no position among the keys."""
         return False
@@ -117,6 +122,11 @@ class Intersection(Mask):
                 f"{type(along[0]).__name__}: its documents are rectangles with no common diagonal; "
                 "run the documents one by one, or leave key_lengths out"
             )
+
+    @property
+    def is_value(self) -> bool:
+        """Whether every one of them is."""
+        return all(member.is_value for member in self.members)
 
     @property
     def parts(self) -> tuple[Mask, ...]:

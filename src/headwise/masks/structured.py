@@ -49,6 +49,15 @@ class StructuredMask(Mask, ABC):
         """Return the visible keys of each row; the numbers may lie outside `0 .. kv_len`."""
 
 
+class MaskValue(StructuredMask):
+    """A structured mask that is a value: it cannot change, and equal ones mean the same."""
+
+    @property
+    def is_value(self) -> bool:
+        """It is."""
+        return True
+
+
 def _own_positions(align: Align, seq_len: int, kv_len: int) -> NDArray[np.int64]:
     """Return the key position at which each query stands, `[1, seq_len]`."""
     offset = kv_len - seq_len if align == "lower_right" else 0
@@ -56,7 +65,7 @@ def _own_positions(align: Align, seq_len: int, kv_len: int) -> NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Causal(StructuredMask):
+class Causal(MaskValue):
     """Each query sees its own position and everything before it.
 
     Args:
@@ -81,7 +90,7 @@ class Causal(StructuredMask):
 
 
 @dataclass(frozen=True)
-class Window(StructuredMask):
+class Window(MaskValue):
     """Each query sees `left` neighbours before its position, itself, and `right` neighbours after it.
 
     Args:
@@ -122,7 +131,7 @@ class Window(StructuredMask):
 
 
 @dataclass(frozen=True)
-class Lengths(StructuredMask):
+class Lengths(MaskValue):
     """Padded keys are hidden: batch element b has `lengths[b]` real keys.
 
     Args:
@@ -152,7 +161,7 @@ class Lengths(StructuredMask):
 
 
 @dataclass(frozen=True)
-class Packed(StructuredMask):
+class Packed(MaskValue):
     """Several documents stand one after the other in a row; each query sees its own document only.
 
     Args:
@@ -210,7 +219,7 @@ class Packed(StructuredMask):
 
 
 @dataclass(frozen=True)
-class Prefix(StructuredMask):
+class Prefix(MaskValue):
     """The first `lengths` keys are seen by every query, the rest in causal order (prefix language model).
 
     Args:

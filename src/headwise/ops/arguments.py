@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from headwise.ops import visibility
 from headwise.ops.visibility import Visibility
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+_NUMBERS = (float, int, type(None))
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Call:
         return output if self.head_gates is None else output * self.head_gates[..., None, None]
 
 
-def compute_dtype(query: Tensor) -> torch.dtype:
+def compute_dtype(query: Tensor | _Traits) -> torch.dtype:
     """Return the dtype in which attention over such a query is computed."""
     return torch.float64 if query.dtype == torch.float64 else torch.float32
 
@@ -86,31 +88,92 @@ def check(
         ArgumentError: an argument has a type, shape, dtype, device or value that is not allowed.
 
     """
-    _check_tensors(query, key, value)
-    _check_shapes(query, key, value)
-    batch, num_heads, seq_len, head_dim = query.shape
-    sizes = masks.Sizes(batch, num_heads, seq_len, key.shape[2])
+    traits = _traits("query", query), _traits("key", key), _traits("value", value)
+    asked = _Asked(mask, bias, scale, softcap, dropout)
+    is_plain = type(query) is type(key) is type(value) is Tensor and not torch.compiler.is_compiling()
+    settle = _settled if is_plain and _is_value(asked) else _settle
+    terms = settle(*traits, asked)
+    batch, num_heads = query.shape[:2]
     if sinks is not None:
         sinks = _per_head("sinks", sinks, query, [(num_heads,)])
     if head_gates is not None:
         head_gates = _per_head("head_gates", head_gates, query, [(num_heads,), (batch, num_heads)])
         head_gates = head_gates.reshape(-1, num_heads)
+    return Call(
+        query, key, value, terms.visibility, terms.scale, terms.softcap, sinks, head_gates, terms.dropout
+    )
+
+
+class _Traits(NamedTuple):
+    """What makes tensors fit together."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+    device: torch.device
+    layout: torch.layout
+
+
+class _Asked(NamedTuple):
+    """What is asked of a call beside its tensors, as it was given."""
+
+    mask: Any
+    bias: Any
+    scale: Any
+    softcap: Any
+    dropout: Any
+
+
+class _Terms(NamedTuple):
+    """The same, once it is known to fit."""
+
+    visibility: Visibility
+    scale: float
+    softcap: float | None
+    dropout: float
+
+
+def _traits(name: str, given: Any) -> _Traits:
+    if not isinstance(given, Tensor):
+        raise ArgumentError(
+            f"{name} is a {type(given).__name__}; it must be a torch tensor: torch.as_tensor({name})"
+        )
+    return _Traits(given.shape, given.dtype, given.device, given.layout)
+
+
+def _settle(query: _Traits, key: _Traits, value: _Traits, asked: _Asked) -> _Terms:
+    """Return the terms of a call, all of it known to fit together."""
+    _check_kinds(query, key, value)
+    _check_shapes(query.shape, key.shape, value.shape)
+    batch, num_heads, seq_len, head_dim = query.shape
+    scale, softcap = asked.scale, asked.softcap
     if softcap is not None and not (_is_number("softcap", softcap) and 0 < softcap < math.inf):
         raise ArgumentError(
             f"softcap={softcap} must be a finite number above 0; pass None for no soft-capping"
         )
     if scale is not None and not (_is_number("scale", scale) and math.isfinite(scale)):
         raise ArgumentError(f"scale={scale} must be finite; leave it out for head_dim ** -0.5")
-    return Call(
-        query=query,
-        key=key,
-        value=value,
-        visibility=visibility.resolve(mask, bias, sizes, query.device),
+    sizes = masks.Sizes(batch, num_heads, seq_len, key.shape[2])
+    return _Terms(
+        visibility=visibility.resolve(asked.mask, asked.bias, sizes, query.device),
         scale=head_dim**-0.5 if scale is None else float(scale),
         softcap=None if softcap is None else _held(float(softcap), compute_dtype(query)),
-        sinks=sinks,
-        head_gates=head_gates,
-        dropout=checked_dropout(dropout),
+        dropout=checked_dropout(asked.dropout),
+    )
+
+
+_settled = lru_cache(maxsize=64)(_settle)
+"""`_settle`, remembered: the layers of a model, and the steps of a text, ask the same again and again."""
+
+
+def _is_value(asked: _Asked) -> bool:
+    """Return whether what was asked holds no tensor, which could change, and nothing without a hash."""
+    mask = asked.mask
+    return (
+        asked.bias is None
+        and (mask is None or (isinstance(mask, masks.Mask) and mask.is_value))
+        and type(asked.scale) in _NUMBERS
+        and type(asked.softcap) in _NUMBERS
+        and type(asked.dropout) in _NUMBERS
     )
 
 
@@ -128,18 +191,14 @@ def checked_dropout(dropout: float) -> float:
     return float(dropout)
 
 
-def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
-    for name, tensor in (("query", query), ("key", key), ("value", value)):
-        if not isinstance(tensor, Tensor):
-            raise ArgumentError(
-                f"{name} is a {type(tensor).__name__}; it must be a torch tensor: torch.as_tensor({name})"
-            )
-        if tensor.dtype not in DTYPES:
+def _check_kinds(query: _Traits, key: _Traits, value: _Traits) -> None:
+    for name, given in (("query", query), ("key", key), ("value", value)):
+        if given.dtype not in DTYPES:
             allowed = ", ".join(map(_short, DTYPES))
-            raise ArgumentError(f"{name} has dtype {_short(tensor.dtype)}; allowed are {allowed}")
-        if tensor.layout is not torch.strided:
+            raise ArgumentError(f"{name} has dtype {_short(given.dtype)}; allowed are {allowed}")
+        if given.layout is not torch.strided:
             raise ArgumentError(
-                f"{name} has layout {_short(tensor.layout)}; it must be dense: {name}.to_dense()"
+                f"{name} has layout {_short(given.layout)}; it must be dense: {name}.to_dense()"
             )
     if not query.dtype == key.dtype == value.dtype:
         raise _different("dtype", _short(query.dtype), _short(key.dtype), _short(value.dtype))
@@ -158,20 +217,20 @@ def _different(attribute: str, query: str, key: str, value: str) -> ArgumentErro
     )
 
 
-def _check_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
-    for name, tensor, heads in (
+def _check_shapes(query: torch.Size, key: torch.Size, value: torch.Size) -> None:
+    for name, shape, heads in (
         ("query", query, "num_heads"),
         ("key", key, "num_kv_heads"),
         ("value", value, "num_kv_heads"),
     ):
-        if tensor.dim() != 4:
+        if len(shape) != 4:
             raise ArgumentError(
-                f"{name} has rank {tensor.dim()}, shape {tuple(tensor.shape)}; it must have rank 4, "
+                f"{name} has rank {len(shape)}, shape {tuple(shape)}; it must have rank 4, "
                 f"[batch, {heads}, length, width]; add the missing axes with unsqueeze"
             )
-    batch, num_heads, _, head_dim = query.shape
-    key_batch, num_kv_heads, kv_len, key_head_dim = key.shape
-    value_batch, value_heads, value_len, _ = value.shape
+    batch, num_heads, _, head_dim = query
+    key_batch, num_kv_heads, kv_len, key_head_dim = key
+    value_batch, value_heads, value_len, _ = value
     if not batch == key_batch == value_batch:
         raise ArgumentError(
             f"batch sizes differ: {_shapes(query, key, value)}; expand the smaller ones to one batch size"
@@ -193,8 +252,8 @@ def _check_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
         )
 
 
-def _shapes(query: Tensor, key: Tensor, value: Tensor) -> str:
-    return f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
+def _shapes(query: torch.Size, key: torch.Size, value: torch.Size) -> str:
+    return f"query {tuple(query)}, key {tuple(key)}, value {tuple(value)}"
 
 
 def _per_head(name: str, given: Any, query: Tensor, allowed: list[tuple[int, ...]]) -> Tensor:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 from types import ModuleType
-from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from headwise.kernels.geometry import LARGEST_HEAD_DIM
@@ -42,26 +38,30 @@ def attend_with_logsumexp(call: Call) -> AttentionResult:
     return AttentionResult(output, logsumexp if shift is None else logsumexp + shift)
 
 
-def _obstacles(call: Call) -> Iterator[str]:
+def _obstacles(call: Call) -> list[str]:
     query, visibility = call.query, call.visibility
+    found = []
     if not query.is_cpu:
-        yield f"device {query.device.type}: the kernel runs on cpu"
+        found.append(f"device {query.device.type}: the kernel runs on cpu")
     if query.dtype is torch.float64:
-        yield "float64: the kernel computes in float32"
+        found.append("float64: the kernel computes in float32")
     for name, width in (("head_dim", query.shape[3]), ("value_head_dim", call.value.shape[3])):
         if width > LARGEST_HEAD_DIM:
-            yield f"{name}={width}: the kernel goes up to {LARGEST_HEAD_DIM}"
+            found.append(f"{name}={width}: the kernel goes up to {LARGEST_HEAD_DIM}")
     if call.dropout:
-        yield f"dropout={call.dropout}: the kernel has none"
+        found.append(f"dropout={call.dropout}: the kernel has none")
     if call.sinks is not None and _adds_up(call):
-        yield "sinks beside several biases, or one in float64: the kernel takes one in float32 beside them"
+        found.append(
+            "sinks beside several biases, or one in float64: the kernel takes one in float32 beside them"
+        )
     tensors = [query, call.key, call.value, *visibility.boolean, *visibility.additive]
     tensors += [tensor for tensor in (call.sinks, call.head_gates) if tensor is not None]
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-        yield "an input requires a gradient, and the kernel has none"
+        found.append("an input requires a gradient, and the kernel has none")
     watcher = watchers.watcher_of(tensors)
     if watcher is not None:
-        yield f"{watcher}, which would not see what the kernel does"
+        found.append(f"{watcher}, which would not see what the kernel does")
+    return found
 
 
 @cache
@@ -79,47 +79,66 @@ def _compiled() -> ModuleType:
 
 
 def _run(call: Call, bias: Tensor | None, output: Tensor, logsumexp: Tensor | None) -> None:
-    kernel, intervals = _compiled(), call.visibility.intervals
-    kernel.attend(
-        kernel.Arrays(
-            query=_numbers(call.query),
-            key=_numbers(call.key),
-            value=_numbers(call.value),
-            starts=np.ascontiguousarray(intervals.start),
-            stops=np.ascontiguousarray(intervals.stop),
-            mask=_mask(call),
-            bias=None if bias is None else _numbers(bias.expand(_scores_shape(call))),
-            sinks=None if call.sinks is None else _numbers(call.sinks.contiguous()),
-            gates=None if call.head_gates is None else _numbers(call.head_gates.contiguous()),
-        ),
-        _numbers(output),
-        None if logsumexp is None else _numbers(logsumexp),
-        element=_ELEMENTS[call.query.dtype],
+    kernel, rows, gates, sinks = _compiled(), call.visibility.interval_memory, call.head_gates, call.sinks
+    query, key, value = _readable(call.query), _readable(call.key), _readable(call.value)
+    batch, num_heads, seq_len, head_dim = query.shape
+    _, num_kv_heads, kv_len, value_head_dim = value.shape
+    mask = _mask(call)
+    bias = None if bias is None else _readable(bias.expand(_scores_shape(call)))
+    sinks = None if sinks is None else _readable(sinks).contiguous()
+    gates = None if gates is None else _readable(gates).contiguous()
+    operands = kernel.Operands(
+        element=_ELEMENTS[query.dtype],
+        query=_strided(query),
+        key=_strided(key),
+        value=_strided(value),
+        output=_strided(output),
+        starts=rows.start,
+        stops=rows.stop,
+        interval_stride=rows.step,
+        owners=(query, key, value, output, logsumexp, rows, mask, bias, sinks, gates),
         scale=call.scale,
-        softcap=call.softcap,
-        num_threads=torch.get_num_threads(),
+        softcap=0.0 if call.softcap is None else call.softcap,
+        logsumexp=0 if logsumexp is None else logsumexp.data_ptr(),
+        mask=None if mask is None else _strided(mask),
+        bias=None if bias is None else _strided(bias),
+        sinks=0 if sinks is None else sinks.data_ptr(),
+        gates=0 if gates is None else gates.data_ptr(),
+        gate_stride=0 if gates is None or gates.shape[0] == 1 else num_heads,
     )
+    sizes = kernel.Sizes(batch, num_heads, num_kv_heads, seq_len, kv_len, head_dim, value_head_dim)
+    kernel.attend(sizes, operands, num_threads=torch.get_num_threads())
+
+
+def _strided(tensor: Tensor) -> tuple[int, int, int, int, int]:
+    """Return a tensor of rank 4 as the kernel takes it: its address and strides."""
+    batch, head, place, column = tensor.stride()
+    return tensor.data_ptr(), batch, head, place, column
+
+
+def _readable(tensor: Tensor) -> Tensor:
+    """Return a tensor whose memory holds its numbers: with the minus signs that torch puts off applied."""
+    return tensor.resolve_neg() if tensor.is_neg() else tensor
 
 
 def _empty_output(call: Call) -> Tensor:
+    """Return where the output goes: laid out in memory as the query is, if it has its shape.
+
+    A model's query is `[batch, seq_len, num_heads, head_dim]` seen from the side, and it wants its output so.
+    """
+    if call.value.shape[3] == call.query.shape[3]:
+        return torch.empty_like(call.query)
     return call.query.new_empty((*call.query.shape[:3], call.value.shape[3]))
 
 
-def _numbers(tensor: Tensor) -> NDArray[Any]:
-    """Return a tensor's memory as an array; 16-bit numbers as int16."""
-    if tensor.dtype is not torch.float32:
-        tensor = tensor.resolve_neg().view(torch.int16)
-    return tensor.numpy(force=True)  # detached, and with minus signs that torch puts off applied
-
-
-def _mask(call: Call) -> NDArray[np.uint8] | None:
+def _mask(call: Call) -> Tensor | None:
     """Return the boolean tensors as one, `[batch, num_heads, seq_len, kv_len]`, without expanding it."""
     if not call.visibility.boolean:
         return None
     first, *others = call.visibility.boolean
     for other in others:
         first = first & other
-    return first.view(torch.uint8).expand(_scores_shape(call)).numpy()
+    return first.expand(_scores_shape(call))
 
 
 def _bias(call: Call) -> tuple[Tensor | None, Tensor | None]:

@@ -8,18 +8,16 @@ seq_len x kv_len beyond what the caller passed in.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from headwise import masks
 from headwise.errors import ArgumentError
-
-# What these mean follows from their fields, which nobody can change.
-_VALUES = (masks.Causal, masks.CausalFrom, masks.Lengths, masks.Packed, masks.Prefix, masks.Window)
 
 
 class Bias(NamedTuple):
@@ -31,6 +29,15 @@ class Bias(NamedTuple):
 
     centred: Tensor
     shift: Tensor
+
+
+class IntervalMemory(NamedTuple):
+    """Where the intervals lie: int64, contiguous, `step` numbers from one batch element to the next."""
+
+    start: int
+    stop: int
+    step: int
+    arrays: tuple[NDArray[np.int64], ...]  # whose memory it is
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,13 @@ class Visibility:
     intervals: masks.Intervals
     boolean: tuple[Tensor, ...]
     additive: tuple[Tensor, ...]
+
+    @cached_property
+    def interval_memory(self) -> IntervalMemory:
+        """The intervals as the kernel reads them."""
+        start, stop = (np.ascontiguousarray(edge) for edge in (self.intervals.start, self.intervals.stop))
+        step = 0 if len(start) == 1 else self.sizes.seq_len
+        return IntervalMemory(start.ctypes.data, stop.ctypes.data, step, (start, stop))
 
     @property
     def hides_nothing(self) -> bool:
@@ -104,10 +118,6 @@ def resolve(mask: Any, bias: Any, sizes: masks.Sizes, device: torch.device) -> V
         ArgumentError: a shape does not fit, a bias is boolean, or a tensor lies on another device.
 
     """
-    parts = () if mask is None else masks.as_mask(mask).parts
-    if bias is None and all(type(part) in _VALUES for part in parts):
-        kept = _without_tensors.__wrapped__ if torch.compiler.is_compiling() else _without_tensors
-        return kept(parts, sizes, device)
     resolved = masks.resolve(mask, sizes)
     dense = [("mask", part) for part in resolved.dense]
     if bias is not None:
@@ -119,13 +129,6 @@ def resolve(mask: Any, bias: Any, sizes: masks.Sizes, device: torch.device) -> V
         tensor = tensor.reshape(masks.broadcast_shape(name, tuple(tensor.shape), part.axes, sizes))
         (boolean if part.is_boolean else additive).append(tensor)
     return Visibility(sizes, device, resolved.intervals, tuple(boolean), tuple(additive))
-
-
-@lru_cache(maxsize=8)
-def _without_tensors(parts: tuple[masks.Mask, ...], sizes: masks.Sizes, device: torch.device) -> Visibility:
-    """Return what masks without tensors mean; kept, since the layers of a model ask the same one by one."""
-    intervals = masks.resolve(masks.Intersection(parts), sizes).intervals
-    return Visibility(sizes, device, intervals, (), ())
 
 
 def as_bias(bias: Any) -> masks.Dense:

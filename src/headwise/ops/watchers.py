@@ -6,17 +6,18 @@ its result for a constant, and no error would tell.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch._C import _functorch as functorch
 from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 
-def watcher_of(tensors: Iterable[Tensor]) -> str | None:
+def watcher_of(tensors: Sequence[Tensor]) -> str | None:
     """Return what follows the operations on these tensors, or None."""
-    return _watcher_of_all() or next(filter(None, map(_watcher_of_one, tensors)), None)
+    return _watcher_of_all() or _watcher_of_tensors(tensors)
 
 
 def _watcher_of_all() -> str | None:
@@ -31,9 +32,12 @@ def _watcher_of_all() -> str | None:
     return None
 
 
-def _watcher_of_one(tensor: Tensor) -> str | None:
-    if type(tensor) is not Tensor and type(tensor) is not Parameter:
-        return f"an input is a {type(tensor).__name__}, a class of tensors of its own"
-    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+def _watcher_of_tensors(tensors: Sequence[Tensor]) -> str | None:
+    for tensor in tensors:
+        if type(tensor) is not Tensor and type(tensor) is not Parameter:
+            return f"an input is a {type(tensor).__name__}, a class of tensors of its own"
+    # The question by tensor costs more than all the others; outside a transform it need not be asked.
+    transforming = functorch.peek_interpreter_stack() is not None
+    if transforming and any(map(functorch.is_functorch_wrapped_tensor, tensors)):
         return "a transform of torch.func is at work"
     return None

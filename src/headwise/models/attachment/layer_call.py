@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,14 +36,34 @@ class LayerCall(NamedTuple):
         # Asking for the logsumexp keeps off torch's fused kernel, which has other digits than headwise's own
         # and than eager. Where there is a gradient or dropout, plain torch gives eager's own.
         return ops.attention_with_logsumexp(
-            self.query, self.key, self.value, dropout=self.dropout, **self._terms(head_gates)
+            self.query,
+            self.key,
+            self.value,
+            mask=self.mask,
+            bias=self.bias,
+            scale=self.scale,
+            softcap=self.softcap,
+            sinks=self.sinks,
+            head_gates=head_gates,
+            dropout=self.dropout,
         ).output
 
     def observe(self, head_gates: Tensor | None, collect: Collect) -> tuple[Tensor, Evidence[Tensor]]:
         """Return the output of every head, and the evidence, which is of the weights before dropout."""
         call = self._without_empty_cache()
         with torch.no_grad():  # evidence has no gradient
-            seen = ops.observe(call.query, call.key, call.value, collect=collect, **call._terms(head_gates))
+            seen = ops.observe(
+                call.query,
+                call.key,
+                call.value,
+                mask=call.mask,
+                bias=call.bias,
+                scale=call.scale,
+                softcap=call.softcap,
+                sinks=call.sinks,
+                head_gates=head_gates,
+                collect=collect,
+            )
         # The output is the one of an unwatched layer: watching a head must change no number.
         return self.attend(head_gates), seen.evidence
 
@@ -53,16 +73,6 @@ class LayerCall(NamedTuple):
         A padding token is one that no row sees. None means that nothing is known to be padding.
         """
         return self._seen_keys() if self.query.shape[2] == self.key.shape[2] else None
-
-    def _terms(self, head_gates: Tensor | None) -> dict[str, Any]:
-        return {
-            "mask": self.mask,
-            "bias": self.bias,
-            "scale": self.scale,
-            "softcap": self.softcap,
-            "sinks": self.sinks,
-            "head_gates": head_gates,
-        }
 
     def _without_empty_cache(self) -> LayerCall:
         """Return the call without the places of a static cache that are still empty.

@@ -22,7 +22,7 @@ REMEMBERED = 4
 
 
 @dataclass(frozen=True, eq=False)
-class Runs(masks.StructuredMask):
+class Runs(masks.MaskValue):
     """One run of visible keys per row, `start <= j < stop`; both `[batch or 1, seq_len or 1]`."""
 
     start: NDArray[np.int64]
