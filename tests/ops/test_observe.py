@@ -1,213 +1,247 @@
-"""Every statistic that `observe` reports is held to its definition on the reference's weights."""
+"""Every field that `observe` fills is held to its definition on the reference's weights."""
+
+from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from headwise import ops, reference
-from headwise.evidence import STATISTICS, Collect, Evidence
-from headwise.masks import Causal, Lengths
+from headwise import ops
+from headwise.evidence import OTHER_STATISTICS, STATISTICS, Collect
+from headwise.masks import Causal, Dense, Lengths, Packed, Window
 from headwise.ops import plain
 
-from ..attention_cases import Case, all_masks, all_options, tensors
+from ..attention_cases import KINDS, LAYOUTS, Case, all_masks, all_options, laid_out, poisoned, tensors
+from ..evidence_oracle import hold_evidence
 
-EVERYTHING = Collect(weights=True, map_size=3, top_k=4)
-
-
-def expected_evidence(case: Case) -> dict[str, np.ndarray]:
-    """Return the statistics by their definitions, from the reference's weights and what each row sees."""
-    options = {name: _numpy(option) for name, option in case.options.items()}
-    arrays = [_numpy(tensor) for tensor in (case.query, case.key, case.value)]
-    found = reference.attention(*arrays, **options)
-    visible = case.visible().numpy()
-    batch, num_heads, seq_len, kv_len = visible.shape
-    wanted = {statistic.name: np.full((batch, num_heads, seq_len), np.nan) for statistic in STATISTICS}
-    for b, h, i in np.ndindex(batch, num_heads, seq_len):
-        seen = np.flatnonzero(visible[b, h, i])
-        if seen.size == 0:
-            continue
-        weights, own = found.weights[b, h, i], i + kv_len - seq_len
-        first = np.flatnonzero(visible[b].any(axis=(0, 1)))[0]
-        positive = weights[weights > 0]
-        wanted["entropy"][b, h, i] = -(positive * np.log(positive)).sum()
-        wanted["first_token"][b, h, i] = weights[first]
-        if own - 1 in seen:
-            wanted["previous_token"][b, h, i] = weights[own - 1]
-        if own >= 0:
-            wanted["self_token"][b, h, i] = weights[own]
-        wanted["mean_distance"][b, h, i] = sum(weights[j] * abs(own - j) for j in seen)
-    wanted["weights"] = found.weights
-    wanted["visible"] = visible.any(-1)
-    if "sinks" in options:
-        wanted["sink"] = np.where(visible.any(-1), 1 - found.weights.sum(-1), np.nan)
-    return wanted
-
-
-def _numpy(option: Any) -> Any:
-    return (
-        option.double().numpy() if isinstance(option, torch.Tensor) and option.is_floating_point() else option
-    )
-
-
-def assert_evidence_is_exact(case: Case) -> Evidence[torch.Tensor]:
-    """Hold every field to its definition, and return the evidence."""
-    evidence = ops.observe(case.query, case.key, case.value, **case.options, collect=EVERYTHING).evidence
-    wanted = expected_evidence(case)
-    for name, expected in wanted.items():
-        found = getattr(evidence, name)
-        assert tuple(found.shape) == expected.shape, f"{name} of {case.name}"
-        np.testing.assert_allclose(
-            found.double().numpy(), expected, rtol=1e-4, atol=3e-5, err_msg=f"{name} of {case.name}"
-        )
-    _assert_top_keys(evidence, wanted["weights"], case.visible().numpy())
-    _assert_map(evidence, wanted["weights"], wanted["visible"])
-    return evidence
-
-
-def _assert_top_keys(evidence: Evidence[torch.Tensor], weights: np.ndarray, visible: np.ndarray) -> None:
-    assert evidence.top_weights is not None
-    assert evidence.top_keys is not None
-    for index in np.ndindex(weights.shape[:3]):
-        count = min(4, int(visible[index].sum()))
-        keys, found = evidence.top_keys[index].numpy(), evidence.top_weights[index].numpy()
-        np.testing.assert_allclose(found[:count], np.sort(weights[index])[::-1][:count], rtol=1e-4, atol=3e-5)
-        np.testing.assert_allclose(weights[index][keys[:count]], found[:count], rtol=1e-4, atol=3e-5)
-        assert visible[index][keys[:count]].all()
-        assert len(set(keys[:count])) == count
-        assert (keys[count:] == -1).all()
-        assert (found[count:] == 0).all()
-
-
-def _assert_map(evidence: Evidence[torch.Tensor], weights: np.ndarray, sees: np.ndarray) -> None:
-    assert evidence.map is not None
-    batch, num_heads, seq_len, kv_len = weights.shape
-    rows, columns = min(3, seq_len), min(3, kv_len)
-    expected = np.zeros((batch, num_heads, rows, columns))
-    for b, h, r, c in np.ndindex(expected.shape):
-        its_rows = [i for i in range(seq_len) if i * rows // seq_len == r and sees[b, h, i]]
-        its_keys = [j for j in range(kv_len) if j * columns // kv_len == c]
-        if its_rows:
-            expected[b, h, r, c] = weights[b, h][np.ix_(its_rows, its_keys)].sum(-1).mean()
-    np.testing.assert_allclose(evidence.map.numpy(), expected, rtol=1e-4, atol=3e-5)
+EVERYTHING = Collect(
+    weights=True,
+    map_size=3,
+    top_k=4,
+    offsets=[2, 0, 1, 50],
+    rows=[-1, 0, 2],
+    received=True,
+    pairs=[(0, 1), (5, 2)],
+    local_window=2,
+)
 
 
 @pytest.mark.parametrize("mask_name", all_masks(2, 6, 5, 7))
-def test_every_statistic_under_every_mask(mask_name: str) -> None:
+def test_every_field_under_every_mask(mask_name: str) -> None:
     case = Case(mask_name, *tensors("peaked"), {"mask": all_masks(2, 6, 5, 7)[mask_name]})
-    assert_evidence_is_exact(case)
+    hold_evidence(poisoned(case), EVERYTHING)
 
 
 @pytest.mark.parametrize("mask_name", ["packed", "packed causal"])
-def test_every_statistic_of_packed_documents(mask_name: str) -> None:
+def test_every_field_of_packed_documents(mask_name: str) -> None:
     mask = all_masks(2, 6, 7, 7)[mask_name]
-    assert_evidence_is_exact(Case(mask_name, *tensors("peaked", seq_len=7), {"mask": mask}))
+    hold_evidence(Case(mask_name, *tensors("peaked", seq_len=7), {"mask": mask}), EVERYTHING)
 
 
 @pytest.mark.parametrize("option_name", all_options(2, 6, 5, 7))
-def test_every_statistic_with_every_option(option_name: str) -> None:
+def test_every_field_with_every_option(option_name: str) -> None:
     options = {"mask": Causal(), **all_options(2, 6, 5, 7)[option_name]}
-    evidence = assert_evidence_is_exact(Case(option_name, *tensors("randn"), options))
+    evidence = hold_evidence(Case(option_name, *tensors("randn"), options), EVERYTHING)
     assert (evidence.sink is not None) == ("sinks" in options)
 
 
 @pytest.mark.parametrize("num_kv_heads", [1, 2, 6])
-def test_every_statistic_of_grouped_heads(num_kv_heads: int) -> None:
-    assert_evidence_is_exact(
-        Case("grouped", *tensors("peaked", num_kv_heads=num_kv_heads), {"mask": Causal()})
-    )
+def test_every_field_of_grouped_heads(num_kv_heads: int) -> None:
+    made = tensors("peaked", num_kv_heads=num_kv_heads, value_head_dim=3)
+    hold_evidence(Case("grouped", *made, {"mask": Causal()}), EVERYTHING)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_every_field_of_other_dtypes(dtype: torch.dtype) -> None:
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    evidence = hold_evidence(Case("dtype", *tensors("randn", dtype=dtype), {"mask": Causal()}), EVERYTHING)
+    assert {each.dtype for each in vars(evidence).values() if isinstance(each, torch.Tensor)} == {
+        wide,
+        torch.int64,
+        torch.bool,
+    }
+
+
+def test_empty_rows_beside_a_sink_have_no_numbers() -> None:
+    options = {"mask": Causal() & Lengths([0, 7], padding="left"), "sinks": torch.randn(6)}
+    evidence = hold_evidence(Case("empty", *tensors("randn"), options), EVERYTHING)
+    assert evidence.sink is not None
+    assert evidence.divergence is not None
+    assert evidence.sink[0].isnan().all()
+    assert evidence.divergence[0].isnan().all()
+    assert (evidence.largest_key[0] == -1).all()
 
 
 def test_more_queries_than_keys_have_no_own_token_before_the_first_key() -> None:
-    evidence = assert_evidence_is_exact(Case("tall", *tensors("randn", seq_len=7, kv_len=5)))
+    evidence = hold_evidence(Case("tall", *tensors("randn", seq_len=7, kv_len=5)), EVERYTHING)
     assert evidence.self_token[..., :2].isnan().all()
     assert evidence.self_token[..., 2:].isfinite().all()
     assert evidence.previous_token[..., :3].isnan().all()
 
 
-def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    case = Case("blocks", *tensors("peaked", seq_len=13, kv_len=17), {"mask": Causal() & Lengths([3, 17])})
-    whole = assert_evidence_is_exact(case)
-    monkeypatch.setattr(plain, "SCORES_PER_BLOCK", 2 * 6 * 17 * 4)
-    parts = assert_evidence_is_exact(case)
-    assert whole.map is not None
-    assert parts.map is not None
-    torch.testing.assert_close(whole.map, parts.map)
+def test_the_previous_token_is_offset_one() -> None:
+    case = Case("offset", *tensors("randn"), {"mask": Window(left=3, right=1)})
+    evidence = hold_evidence(case, EVERYTHING)
+    assert evidence.at_offsets is not None
+    torch.testing.assert_close(
+        evidence.at_offsets[..., 2], evidence.previous_token, rtol=0, atol=0, equal_nan=True
+    )
 
 
-def test_by_hand() -> None:
-    """Two heads over three tokens: one looks back by one, the other at itself."""
-    query = 20 * torch.eye(3).expand(1, 2, 3, 3)
-    key = torch.stack([torch.eye(3).roll(-1, 0), torch.eye(3)])[None]
-    evidence = ops.observe(query, key, key, mask=Causal(), scale=5.0, collect=Collect(top_k=1)).evidence
-    back, own = evidence.previous_token[0], evidence.self_token[0]
-    torch.testing.assert_close(back, torch.tensor([[torch.nan, 1, 1], [torch.nan, 0, 0]]), equal_nan=True)
-    torch.testing.assert_close(own, torch.tensor([[1.0, 0, 0], [1, 1, 1]]))
-    torch.testing.assert_close(evidence.mean_distance[0], torch.tensor([[0.0, 1, 1], [0, 0, 0]]))
-    torch.testing.assert_close(evidence.first_token[0], torch.tensor([[1.0, 1, 0], [1, 0, 0]]))
-    torch.testing.assert_close(evidence.entropy, torch.zeros(1, 2, 3))
-    assert evidence.top_keys is not None
-    assert evidence.top_keys[0, :, :, 0].tolist() == [[0, 0, 1], [0, 1, 2]]
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[Case, Collect, int]:
+    """Draw a call, what to collect of it, and how many scores a block holds."""
+    num_kv_heads = draw(st.integers(1, 2))
+    num_heads = num_kv_heads * draw(st.sampled_from([1, 3]))
+    batch, seq_len, kv_len = draw(st.integers(1, 2)), draw(st.integers(2, 11)), draw(st.integers(3, 13))
+    mask_name = draw(st.sampled_from(sorted(all_masks(2, 1, 5, 5))))
+    if mask_name.startswith("packed"):
+        seq_len = kv_len
+    masks, options = (make(batch, num_heads, seq_len, kv_len) for make in (all_masks, all_options))
+    made = tensors(
+        draw(st.sampled_from(KINDS)),
+        batch=batch,
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        seq_len=seq_len,
+        kv_len=kv_len,
+        value_head_dim=draw(st.sampled_from([11, 3])),
+        dtype=draw(st.sampled_from([torch.float32, torch.float64, torch.bfloat16])),
+        seed=draw(st.integers(0, 99)),
+    )
+    layout, option_name = draw(st.sampled_from(LAYOUTS)), draw(st.sampled_from(sorted(options)))
+    heads = st.integers(0, num_heads - 1)
+    two_heads = st.tuples(heads, heads).filter(lambda pair: pair[0] != pair[1])
+    collect = Collect(
+        weights=draw(st.booleans()),
+        map_size=draw(st.none() | st.integers(1, 14)),
+        top_k=draw(st.none() | st.integers(1, 14)),
+        offsets=draw(st.lists(st.integers(0, 14), unique=True, max_size=3)),
+        rows=draw(st.lists(st.integers(0, seq_len - 1), unique=True, max_size=3)),
+        received=draw(st.booleans()),
+        heads=draw(st.none() | st.lists(heads, unique=True, min_size=1)),
+        pairs=draw(st.lists(two_heads, unique_by=frozenset, max_size=2)) if num_heads > 1 else (),
+        local_window=draw(st.integers(0, 14)),
+    )
+    name = f"{mask_name}, {option_name}, {layout}, {collect}"
+    case = Case(
+        name, *(laid_out(each, layout) for each in made), {"mask": masks[mask_name], **options[option_name]}
+    )
+    return case, collect, draw(st.sampled_from([1, 2**8, plain.SCORES_PER_BLOCK]))
+
+
+@settings(max_examples=100, derandomize=True, deadline=None)
+@given(problem=problems())
+def test_any_choice_of_fields_on_any_call(problem: tuple[Case, Collect, int]) -> None:
+    case, collect, block = problem
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plain, "SCORES_PER_BLOCK", block)
+        hold_evidence(case, collect)
+
+
+def test_heads_are_reported_in_the_order_asked_for() -> None:
+    case = Case("heads", *tensors("randn"), {"mask": Causal(), "sinks": torch.randn(6)})
+    whole = hold_evidence(case, EVERYTHING)
+    some = hold_evidence(case, Collect(**{**vars(EVERYTHING), "heads": [4, 0, 1]}))
+    assert (whole.heads, some.heads) == (None, (4, 0, 1))
+    for name, found in vars(some).items():
+        if name not in {"heads", "divergence"}:
+            torch.testing.assert_close(
+                found, getattr(whole, name)[:, [4, 0, 1]], rtol=0, atol=0, equal_nan=True
+            )
+    torch.testing.assert_close(some.divergence, whole.divergence, rtol=0, atol=0)
+
+
+FIRST_KEYS: dict[str, Any] = {"list": [3, -1], "tensor": torch.tensor([3, -1])}
+
+
+@pytest.mark.parametrize("given_as", FIRST_KEYS)
+def test_the_first_token_is_the_key_that_is_named(given_as: str) -> None:
+    case = Case("first", *tensors("randn"), {"mask": Causal() & Lengths([4, 7])})
+    hold_evidence(case, Collect(), first_key=FIRST_KEYS[given_as])
+    found = ops.observe(case.query, case.key, case.value, first_key=-5).evidence.first_token
+    assert (found == 0).all()
+    one, each = (
+        ops.observe(case.query, case.key, case.value, first_key=key).evidence.first_token
+        for key in (2, [2, 2])
+    )
+    assert torch.equal(one, each)
 
 
 def test_the_first_token_is_the_first_that_any_head_sees() -> None:
     mask = torch.ones(1, 6, 5, 7, dtype=torch.bool)
     mask[:, :3, :, :2] = False
     mask[:, 3:, :, 0] = False
-    found = assert_evidence_is_exact(Case("first", *tensors("randn", batch=1), {"mask": mask})).first_token
+    case = Case("first", *tensors("randn", batch=1), {"mask": mask})
+    found = hold_evidence(case, EVERYTHING).first_token
     assert (found[:, :3] == 0).all()  # the first is key 1, which these heads do not see
     assert (found[:, 3:] > 0).all()
 
 
-def test_even_weights_have_the_entropy_of_their_number() -> None:
-    zeros = torch.zeros(1, 1, 5, 3)
-    found = ops.observe(zeros, zeros, zeros, mask=Causal()).evidence.entropy
-    torch.testing.assert_close(found[0, 0], torch.arange(1.0, 6.0).log())
-
-
 def test_only_what_is_asked_for_is_kept() -> None:
-    evidence = ops.observe(*tensors("randn")).evidence
-    assert (
-        evidence.weights is evidence.map is evidence.top_weights is evidence.top_keys is evidence.sink is None
-    )
+    found = vars(ops.observe(*tensors("randn")).evidence)
+    always = {statistic.name for statistic in (*STATISTICS, *OTHER_STATISTICS)} - {"sink"}
+    assert {name for name, each in found.items() if each is not None} == always | {"largest_key", "visible"}
 
 
 def test_more_top_keys_than_keys_are_as_many_as_there_are() -> None:
-    evidence = ops.observe(*tensors("randn"), collect=Collect(top_k=50)).evidence
+    evidence = hold_evidence(Case("top", *tensors("randn")), Collect(top_k=50))
     assert evidence.top_keys is not None
     assert evidence.top_keys.shape == (2, 6, 5, 7)
 
 
-def test_statistics_of_sixteen_bit_inputs_are_float32() -> None:
-    evidence = ops.observe(*tensors("randn", dtype=torch.bfloat16), collect=EVERYTHING).evidence
-    for name in (*(statistic.name for statistic in STATISTICS), "weights", "map", "top_weights"):
-        assert getattr(evidence, name).dtype == torch.float32
-
-
 def test_gates_scale_the_output_and_not_the_evidence() -> None:
     made = tensors("randn")
-    plain_one = ops.observe(*made, collect=EVERYTHING)
     gated = ops.observe(*made, head_gates=torch.zeros(6), collect=EVERYTHING)
     assert (gated.output == 0).all()
-    assert gated.evidence.weights is not None
-    assert plain_one.evidence.weights is not None
-    assert torch.equal(gated.evidence.weights, plain_one.evidence.weights)
+    plain_one = vars(ops.observe(*made, collect=EVERYTHING).evidence)
+    for name, found in vars(gated.evidence).items():
+        torch.testing.assert_close(found, plain_one[name], rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("sizes", [{"batch": 0}, {"seq_len": 0}, {"kv_len": 0}])
 def test_zero_sizes_have_evidence_of_nothing(sizes: dict[str, int]) -> None:
-    evidence = ops.observe(*tensors("randn", **sizes), mask=Causal(), collect=EVERYTHING).evidence
-    assert evidence.entropy.isnan().all()
+    collect = Collect(**{**vars(EVERYTHING), "rows": ()})
+    evidence = ops.observe(*tensors("randn", **sizes), mask=Causal(), collect=collect).evidence
+    for name in ("entropy", "normalised_entropy", "largest_weight", "first_token", "local", "at_offsets"):
+        assert getattr(evidence, name).isnan().all()
     assert not evidence.visible.any()
+    assert (evidence.largest_key == -1).all()
     assert evidence.weights is not None
     assert evidence.weights.numel() == 0
 
 
+def test_what_is_nan_is_seen_as_nan_in_its_own_rows_alone() -> None:
+    query, key, value = tensors("randn", batch=1)
+    query[0, 4, 2, 0] = torch.nan
+    evidence = ops.observe(
+        query, key, value, mask=Dense(torch.ones(5, 7).bool()), collect=EVERYTHING
+    ).evidence
+    bad = torch.zeros(1, 6, 5, dtype=torch.bool)
+    bad[0, 4, 2] = True
+    for name in ("entropy", "normalised_entropy", "largest_weight", "mean_distance", "local", "self_token"):
+        assert torch.equal(getattr(evidence, name).isnan(), bad), name
+    assert evidence.largest_key[bad].tolist() == [-1]
+    assert evidence.visible.all()
+
+
 def test_memory_grows_with_the_keys_and_not_with_queries_times_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain, "SCORES_PER_BLOCK", 2**12)
-    made = tensors("randn", batch=1, num_heads=1, num_kv_heads=1, seq_len=503, kv_len=503, head_dim=2)
+    monkeypatch.setattr(plain, "SCORES_PER_BLOCK", 2**14)
+    made = tensors("randn", batch=1, num_heads=2, num_kv_heads=1, seq_len=503, kv_len=503, head_dim=2)
+    collect = Collect(
+        map_size=8,
+        top_k=2,
+        offsets=[1],
+        rows=[-1],
+        received=True,
+        heads=[1],
+        pairs=[(0, 1)],
+        local_window=300,
+    )
     with torch.no_grad(), torch.profiler.profile(profile_memory=True) as profile:
-        ops.observe(*made, mask=Causal(), collect=Collect(map_size=8, top_k=2))
+        ops.observe(*made, mask=Packed([200, 303]) & Causal(), collect=collect)
     largest = max(event.cpu_memory_usage for event in profile.events())
-    assert largest <= 8 * 2**12  # a block of 8-byte numbers; all scores would be 1 MiB
+    assert largest <= 8 * 2**14  # a block of 8-byte numbers; all scores would be 2 MiB
