@@ -12,7 +12,9 @@ For query head h, which reads KV head `h // group_size`, and for the keys j that
     weight_j  = exp(score_j - logsumexp)
     output_i  = head_gate_h * sum_j weight_j value_j
 
-A row that sees no key has output 0, weights 0 and logsumexp -inf.
+A row that sees no key has output 0, weights 0 and logsumexp -inf. A head whose gate is 0 has output 0,
+whatever it holds. An infinite value counts wherever it is seen, since every weight is above 0 however small.
+A row with a score, bias or sink of +inf has no softmax: logsumexp is inf, weights and output are NaN.
 """
 
 from __future__ import annotations
@@ -95,11 +97,13 @@ def attention(
                 scores = softcap * np.tanh(scores / softcap)
             # A number taken off a whole row changes no weight, so scores keep their digits beside any bias.
             raised = max(added[b, h, i, seen].max(), sink_of[h])
+            raised = raised if np.isfinite(raised) else 0.0
             scores = scores + (added[b, h, i, seen] - raised)
             with_sink = np.append(scores, sink_of[h] - raised)
             logsumexp[b, h, i] = _logsumexp(with_sink) + raised
             weights[b, h, i, seen] = _softmax(with_sink)[:-1]
-            output[b, h, i] = gates[b, h] * (weights[b, h, i, seen] @ value[b, kv_head, seen])
+            if gates[b, h] != 0.0:
+                output[b, h, i] = gates[b, h] * _weighted_sum(weights[b, h, i, seen], value[b, kv_head, seen])
     return ReferenceResult(output, logsumexp, weights)
 
 
@@ -143,3 +147,11 @@ def _softmax(scores: Float64) -> Float64:
     raised = np.exp(scores - scores.max())
     shares: Float64 = raised / raised.sum()
     return shares
+
+
+def _weighted_sum(weights: Float64, values: Float64) -> Float64:
+    # A weight may be 0 only because it is too small for float64, and 0 times infinity would be NaN.
+    finite = np.isfinite(values)
+    infinite = np.where(finite, 0.0, values).sum(axis=0)
+    summed: Float64 = weights @ np.where(finite, values, 0.0) + infinite
+    return summed

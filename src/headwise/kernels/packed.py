@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from headwise.kernels.bringing import bring_keys, bring_values
-from headwise.kernels.careful import sum_carefully
+from headwise.kernels.careful import mend_rows, sum_carefully
 from headwise.kernels.emission import inner, leaf
 from headwise.kernels.geometry import BLOCK_ROWS, PANEL, TILE
 from headwise.kernels.ledger import NEW_FACTOR, OLD_FACTOR, join_tile
@@ -80,6 +80,7 @@ def attend_block(
         else:
             _attend_tile(problem, desk, batch, kv_head, count, tile, packed)
     write_rows(problem, desk, batch, count)
+    mend_rows(problem, desk, batch, kv_head, count)
 
 
 @inner

@@ -15,7 +15,7 @@ def merge(outputs: Sequence[Tensor], logsumexps: Sequence[Tensor]) -> AttentionR
     """Return attention over the union of disjoint sets of keys from the attention over each of them.
 
     A row that sees no key of a part takes nothing from it; one that sees no key at all is 0 with
-    logsumexp -inf.
+    logsumexp -inf. NaN and infinity in a part count however small its share is, as they do in one call.
 
     Args:
         outputs: outputs of `attention_with_logsumexp` for the same queries, one for each set of keys,
@@ -47,10 +47,17 @@ def merge(outputs: Sequence[Tensor], logsumexps: Sequence[Tensor]) -> AttentionR
     nothing = empty.all(0)
     total = total.masked_fill(nothing, 1.0)
     output = torch.zeros_like(outputs[0], dtype=parts.dtype)
+    infinite = torch.zeros_like(output)
     for part, share, unseen in zip(outputs, shares / total, empty, strict=True):
         # What a part holds where it saw nothing is not read: 0 * NaN is NaN.
-        output = output + share[..., None] * part.to(parts.dtype).masked_fill(unseen[..., None], 0.0)
+        seen = part.to(parts.dtype).masked_fill(unseen[..., None], 0.0)
+        finite = seen.detach().isfinite()
+        output = output + share[..., None] * seen.masked_fill(~finite, 0.0)
+        infinite = infinite + seen.detach().masked_fill(finite, 0.0)
+    limits = torch.finfo(parts.dtype)  # rounding must not carry a mean of finite numbers beyond them
+    output = output.clamp(limits.min, limits.max) + infinite
     logsumexp = (total.log() + largest).masked_fill(nothing, -torch.inf)
+    logsumexp = logsumexp.masked_fill(largest == torch.inf, torch.inf)
     return AttentionResult(output.to(outputs[0].dtype), logsumexp)
 
 

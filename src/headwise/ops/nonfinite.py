@@ -33,6 +33,8 @@ def surely_finite(call: Call) -> bool:
         if bias.numel():
             # -inf hides and finite numbers are harmless; NaN and +inf are not, and amax shows both.
             bound = bound + bias.detach().amax().to(dtype).clamp_min(0.0)
+    if call.head_gates is not None and call.head_gates.numel():
+        bound = bound + call.head_gates.detach().abs().amax()
     return bool(bound.isfinite())
 
 
@@ -46,9 +48,14 @@ def scores(query: Tensor, key: Tensor) -> Tensor:
 
 
 def weighted_sum(weights: Tensor, value: Tensor, hidden: Tensor | None) -> Tensor:
-    """Return weights @ value; a non-finite value counts in the rows that see its key and in no other."""
+    """Return weights @ value; a non-finite value counts in the rows that see its key and in no other.
+
+    It counts whatever its weight is: every weight is above 0, though float32 may not hold it.
+    """
     found = value.detach()
-    output = grouped_product(weights, value.masked_fill(~found.isfinite(), 0.0))
+    limits = torch.finfo(weights.dtype)
+    # Rounding must not carry a mean of finite numbers beyond the largest of them.
+    output = grouped_product(weights, value.masked_fill(~found.isfinite(), 0.0)).clamp(limits.min, limits.max)
     seen = torch.ones_like(weights) if hidden is None else (~hidden).to(weights.dtype).expand_as(weights)
     nan, up, down = (
         grouped_product(seen, kind.to(weights.dtype)) > 0
@@ -56,3 +63,13 @@ def weighted_sum(weights: Tensor, value: Tensor, hidden: Tensor | None) -> Tenso
     )
     added = torch.zeros_like(output).masked_fill(up, torch.inf).masked_fill(down, -torch.inf)
     return output + added.masked_fill(nan | (up & down), torch.nan)
+
+
+def gated(call: Call, output: Tensor, hidden: Tensor | None) -> Tensor:
+    """Return `call.gated(output)`, but 0 where a gate is 0 or a row sees no key, whatever meets there."""
+    if call.head_gates is None:
+        return output
+    removed = (call.head_gates == 0)[..., None, None]
+    # Finite numbers stay: they are the derivative of the gate.
+    found = call.gated(output.masked_fill(removed & ~output.detach().isfinite(), 0.0))
+    return found if hidden is None else found.masked_fill(hidden.all(-1, keepdim=True), 0.0)

@@ -86,15 +86,21 @@ def weigh_rows(
     if bias is not None:
         logsumexp = logsumexp + bias.shift
     if call.sinks is not None:
-        weights, logsumexp = _join_sinks(weights, logsumexp, call.sinks[:, None])
+        if guarded:
+            # The softmax of nothing but -inf is NaN; beside a sink such a row has one, and its weights are 0.
+            weights = weights.masked_fill((logsumexp == -torch.inf)[..., None], 0.0)
+        weights, logsumexp = _join_sinks(weights, logsumexp, call.sinks[:, None], hidden)
     return weights, logsumexp, hidden
 
 
 def _attend_rows(call: Call, rows: slice, key: Tensor, value: Tensor, *, guarded: bool) -> RowBlock:
     weights, logsumexp, hidden = weigh_rows(call, rows, key, guarded=guarded)
     kept = functional.dropout(weights, call.dropout) if call.dropout else weights
-    output = nonfinite.weighted_sum(kept, value, hidden) if guarded else grouped_product(kept, value)
-    return RowBlock(rows, weights, logsumexp, hidden, call.gated(output))
+    if guarded:
+        output = nonfinite.gated(call, nonfinite.weighted_sum(kept, value, hidden), hidden)
+    else:
+        output = call.gated(grouped_product(kept, value))
+    return RowBlock(rows, weights, logsumexp, hidden, output)
 
 
 def _softmax(scores: Tensor, hidden: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -109,9 +115,17 @@ def _softmax(scores: Tensor, hidden: Tensor | None) -> tuple[Tensor, Tensor]:
     return weights, torch.logsumexp(scores, -1).masked_fill(empty[..., 0], -torch.inf)
 
 
-def _join_sinks(weights: Tensor, logsumexp: Tensor, sinks: Tensor) -> tuple[Tensor, Tensor]:
-    """Let a sink, one logit per head, take its share of each row's weight; an empty row stays empty."""
-    empty = logsumexp == -torch.inf
+def _join_sinks(
+    weights: Tensor, logsumexp: Tensor, sinks: Tensor, hidden: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Let a sink, one logit per head, take its share of each row's weight; an empty row stays empty.
+
+    A row that sees keys at -inf alone leaves all of it to the sink. A sink of +inf leaves no softmax.
+    """
+    without_score = logsumexp == -torch.inf
+    empty = torch.full_like(without_score, weights.shape[-1] == 0) if hidden is None else hidden.all(-1)
     share = torch.sigmoid(logsumexp - sinks)  # exp(logsumexp) / (exp(logsumexp) + exp(sink))
-    joined = torch.logaddexp(logsumexp.masked_fill(empty, 0.0), sinks)
-    return weights * share.masked_fill(empty, 1.0)[..., None], joined.masked_fill(empty, -torch.inf)
+    share = share.masked_fill(sinks == torch.inf, torch.nan).masked_fill(empty, 1.0)
+    joined = torch.logaddexp(logsumexp.masked_fill(without_score, 0.0), sinks)
+    joined = torch.where(without_score, sinks, joined).masked_fill(empty, -torch.inf)
+    return weights * share[..., None], joined
