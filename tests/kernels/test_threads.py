@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headwise.kernels import attend, compiled
+from headwise.kernels import attend, compiled, team
+from headwise.kernels.team import TEAM
 
 from ..hang import PATIENCE_SECONDS, must_end
 from .problems import Threaded, threads, workers
@@ -34,8 +35,20 @@ pytestmark = [
 ]
 
 
+@pytest.fixture(params=["team", "workers"])
+def helpers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Let OpenMP's team help, or workers of the kernel's own, and say which."""
+    named: str = request.param
+    PROBLEMS[0].answer()  # the team is lent when the kernel is first needed
+    if named == "workers":
+        monkeypatch.setattr(TEAM, "_parallel", None)
+    monkeypatch.setattr(team, "_PAUSE_SECONDS", 0.0)
+    assert TEAM.is_ready == (named == "team")
+    return named
+
+
 @pytest.fixture
-def guarded() -> Iterator[None]:
+def guarded(helpers: str) -> Iterator[None]:
     assert all_right()  # by one thread; and nothing is left to compile
     with must_end():
         yield
@@ -61,10 +74,10 @@ def all_right() -> bool:
 
 @in_time
 @pytest.mark.parametrize("count", range(1, 9))
-def test_any_number_of_threads(count: int) -> None:
+def test_any_number_of_threads(count: int, helpers: str) -> None:
     with threads(count):
         assert all_right()
-    assert len(workers()) >= count - 1
+    assert helpers == "team" or len(workers()) >= count - 1
 
 
 @in_time
@@ -81,10 +94,10 @@ def test_eight_callers_at_once(count: int) -> None:
 
 
 @in_time
-def test_a_forked_child_has_workers_of_its_own() -> None:
+def test_a_forked_child_has_workers_of_its_own(helpers: str) -> None:
     with threads(4):
         assert all_right()
-        assert workers()
+        assert helpers == "team" or workers()
         assert exit_code_of_child(lambda: not workers() and all_right() and len(workers()) == 3) == 0
         assert all_right()
 
@@ -150,7 +163,7 @@ def test_an_interrupt_leaves_the_workers_usable() -> None:
         signal.signal(signal.SIGVTALRM, before)
 
 
-def test_an_interrupted_call_leaves_its_memory_to_its_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_call_leaves_its_memory_to_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = []
 
     @contextmanager
@@ -161,6 +174,7 @@ def test_an_interrupted_call_leaves_its_memory_to_its_helpers(monkeypatch: pytes
             raise KeyboardInterrupt
         yield
 
+    monkeypatch.setattr(TEAM, "_parallel", None)
     monkeypatch.setattr(attend.POOL, "helping", helping)
     with threads(2):
         PROBLEMS[0].answer()
@@ -192,6 +206,7 @@ LOADER = """
 import sys
 import warnings
 import torch
+from headwise.kernels.team import TEAM
 from tests.kernels.problems import Threaded, threads, workers
 
 class Answers(torch.utils.data.Dataset):
@@ -199,14 +214,19 @@ class Answers(torch.utils.data.Dataset):
         return 12
 
     def __getitem__(self, number):
-        own = torch.get_num_threads()
-        with threads(int(sys.argv[2]) if len(sys.argv) > 2 else own):
-            return own, Threaded(number).answer().float()
+        own, problem = torch.get_num_threads(), Threaded(number)
+        # In a forked child torch's own operations would wait for ever for OpenMP's threads.
+        with threads(int(sys.argv[2])):
+            answer = problem.answer()
+        return own, answer.float()
 
 def main():
     warnings.simplefilter("ignore")  # of more workers than processors
     torch.set_num_threads(2)
-    assert Threaded(0).answer() is not None and workers()
+    assert Threaded(0).answer() is not None and TEAM._parallel is not None
+    if sys.argv[3] == "workers":
+        TEAM._forget()
+        assert Threaded(0).answer() is not None and workers()
     loader = torch.utils.data.DataLoader(
         Answers(), batch_size=None, num_workers=2, multiprocessing_context=sys.argv[1]
     )
@@ -221,13 +241,17 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize(("start", "count"), [("fork", "1"), ("fork", "3"), ("spawn", "3")])
-def test_in_loader_processes(tmp_path: Path, start: str, count: str) -> None:
-    assert printed_by(tmp_path / "loader.py", LOADER, start, count) == "right 12\n"
+@pytest.mark.parametrize("helpers", ["team", "workers"])
+def test_in_loader_processes(tmp_path: Path, start: str, count: str, helpers: str) -> None:
+    assert printed_by(tmp_path / "loader.py", LOADER, start, count, helpers) == "right 12\n"
 
 
 IDLE_AT_THE_END = """
+from headwise.kernels.team import TEAM
 from tests.kernels.problems import Threaded, threads, workers
 with threads(4):
+    assert Threaded(0).is_right()
+    TEAM._forget()
     assert Threaded(0).is_right()
 assert len(workers()) == 3
 print("done")

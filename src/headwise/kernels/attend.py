@@ -18,6 +18,7 @@ from headwise.kernels.geometry import BLOCK_ROWS, TILE
 from headwise.kernels.packed import head_floats
 from headwise.kernels.pool import POOL
 from headwise.kernels.streamed import CHUNK_TILES, share_floats
+from headwise.kernels.team import TEAM
 
 __all__ = ["Operands", "Sizes", "attend", "why_unavailable"]
 
@@ -53,6 +54,8 @@ def attend(sizes: Sizes, operands: Operands, *, num_threads: int) -> None:
     run = entry_for(is_streamed=work.is_streamed)
     if work.threads == 1:
         run(frame)
+    elif TEAM.is_ready:
+        TEAM.run(run, frame, work.threads)
     else:
         # A call that is interrupted leaves its memory to its helpers.
         held = operands.owners, memory
@@ -98,7 +101,8 @@ def _work(sizes: Sizes, num_threads: int) -> _Work | None:
         entries, ring = heads * (tiles + -(-rows // BLOCK_ROWS)), min(heads, num_threads)
         buffer_floats = ring * head_floats(sizes.kv_len, *widths)
     cost = 2.0 * heads * sizes.kv_len * sum(widths) * max(rows, 8)
-    threads = min(num_threads, entries) if cost > _HELP_AFTER else 1
+    # A team that is asked for fewer threads sends the others away, and torch would have to call them back.
+    threads = num_threads if entries > 1 and cost > _HELP_AFTER else 1
     desk = desk_floats(group_size)
     return _Work(is_streamed, threads, ring, desk, 4 * threads * desk, threads * desk + buffer_floats)
 

@@ -12,6 +12,7 @@ from headwise.kernels.frame import buffers_of, counters_of, problem_at, ring_of,
 from headwise.kernels.memory import Integers, moved, pointer_to, set_float_mode
 from headwise.kernels.schedule import (
     FINISHED,
+    note_arrival,
     pack_or_attend,
     packed_entries_per_head,
     stream,
@@ -43,6 +44,7 @@ def compile_packed(source: str, *, on_disk: bool) -> Any:
         )
         desk, group = seat_at(frame)
         count = problem.batch * problem.num_kv_heads * packed_entries_per_head(problem)
+        note_arrival(counters, count)
         taken = take_entry(counters)
         while taken < count:
             pack_or_attend(problem, desk, group, counters, buffers, ring, taken)
@@ -65,6 +67,7 @@ def compile_streamed(source: str, *, on_disk: bool) -> Any:
         problem, counters, buffers = problem_at(frame), counters_of(frame), buffers_of(frame)
         desk, group = seat_at(frame)
         count = problem.batch * problem.num_kv_heads * streamed_entries_per_head(problem)
+        note_arrival(counters, count)
         taken = take_entry(counters)
         while taken < count:
             stream(problem, desk, group, counters, buffers, taken)

@@ -26,7 +26,7 @@ from headwise.kernels.memory import (
 )
 from headwise.kernels.packing import BFLOAT16, FLOAT16, FLOAT32, element_bytes
 from headwise.kernels.problem import Desk, Problem
-from headwise.kernels.schedule import NEXT_DESK, PER_HEAD
+from headwise.kernels.schedule import LATE, NEXT_DESK, PER_HEAD
 
 Strided: TypeAlias = tuple[int, int, int, int, int]
 """A tensor of rank 4: the address of its first element and its strides, in elements."""
@@ -111,6 +111,11 @@ def frame_of(
         given.gate_stride, ring, desks, desk_floats, buffers, given.scale, given.softcap,
     )  # fmt: skip
     return frame
+
+
+def late_threads(frame: ctypes.Array[ctypes.c_int64]) -> int:
+    """Return how many threads began when all was done, once all that were asked have come."""
+    return frame[_COUNTERS + LATE]
 
 
 @inner

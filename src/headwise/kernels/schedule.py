@@ -15,8 +15,9 @@ from headwise.kernels.problem import Desk, Problem
 from headwise.kernels.rows import write_skipped_heads
 from headwise.kernels.streamed import CHUNK_TILES, attend_chunk, join_shares, share_size
 
-NEXT, FINISHED, NEXT_DESK, PER_HEAD = range(4)
-"""The counters: entries taken, entries done, desks taken, and from there on one or two for each KV head."""
+NEXT, FINISHED, NEXT_DESK, LATE, PER_HEAD = range(5)
+"""The counters: entries taken, entries done, desks taken, threads that came when all was done, and from there
+on one or two for each KV head."""
 
 _SPINS = 64
 """How often a waiting thread looks before it lets others run."""
@@ -62,6 +63,13 @@ def take_entry(counters: Integers) -> int:
 def tick_off(counters: Integers) -> None:
     """Note that an entry is done."""
     fetch_add(moved(counters, FINISHED), 1)
+
+
+@leaf
+def note_arrival(counters: Integers, count: int) -> None:
+    """Note whether a thread that begins comes too late to help."""
+    if load_shared(moved(counters, FINISHED)) == count:
+        fetch_add(moved(counters, LATE), 1)
 
 
 @leaf

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from headwise.kernels.geometry import LARGEST_HEAD_DIM
-from headwise.ops import watchers
+from headwise.ops import openmp, watchers
 from headwise.ops.arguments import Call
 from headwise.ops.results import AttentionResult
 
@@ -75,6 +75,9 @@ def _compiled() -> ModuleType:
     """Return the kernel; Numba, which takes a while to load, is loaded when it is first needed."""
     from headwise.kernels import attend  # noqa: PLC0415 - as said
 
+    address = openmp.parallel_address()
+    if address is not None:
+        attend.TEAM.join(address)
     return attend
 
 
