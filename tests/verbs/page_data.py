@@ -61,11 +61,15 @@ def make(
         exact, sinks = _layer(random, num_heads, count, causal=causal, sink=sink, layer=layer)
         weights.append(exact)
         blocks[f"thumbnails/{layer}"] = _coded(_pooled(exact, small))
-        order = np.argsort(-exact, axis=2, kind="stable")[:, :, :kept]
-        blocks[f"top_keys/{layer}"] = order.astype(np.uint16)
-        blocks[f"top_weights/{layer}"] = _coded(np.take_along_axis(exact, order, axis=2))
         if carried:
             blocks[f"weights/{layer}"] = _coded(exact)
+        else:
+            # The largest keys of each row, in the order of the text.
+            order = np.sort(np.argsort(-exact, axis=2, kind="stable")[:, :, :kept], axis=2)
+            top = _coded(np.take_along_axis(exact, order, axis=2))
+            blocks[f"top_counts/{layer}"] = np.count_nonzero(top, axis=2).astype(np.uint8)
+            blocks[f"top_keys/{layer}"] = order[top > 0].astype(np.uint16)
+            blocks[f"top_weights/{layer}"] = top[top > 0]
         if sink:
             blocks[f"sink/{layer}"] = _coded(sinks)
         rows = _statistics(exact)
@@ -78,7 +82,7 @@ def make(
     tokens = [{"id": i, "text": text, "kind": (kinds or {}).get(i, "text")} for i, text in enumerate(texts)]
     following = [(" and", 0.231), (".", 0.184), (" faster", 0.0912), (",", 0.0733), (" again", 0.0105)]
     header = {
-        "format": 1,
+        "format": 2,
         "program": {"name": "headwise", "version": "0.1.0"},
         "model": {
             "name": name, "family": "llama" if causal else "bert", "layers": len(layers),
@@ -88,7 +92,10 @@ def make(
         "tokens": tokens,
         "next_tokens": [{"token": t, "probability": p} for t, p in following] if causal else [],
         "layers": [
-            {"layer": i, "num_heads": h, "num_kv_heads": kv, "sink": sink, "tile": carried}
+            {
+                "layer": i, "num_heads": h, "num_kv_heads": kv, "sink": sink, "tile": carried,
+                "exact_rows": False, "map_rows": small, "map_columns": small,
+            }
             for i, (h, kv) in enumerate(layers)
         ],
         "statistics": [
@@ -96,8 +103,13 @@ def make(
         ],
         "heads": heads,
         "seq_len": count,
-        "thumbnail_size": small,
-        "top_k": kept,
+        "kv_len": count,
+        "key_tokens": None,
+        "image_grid": None,
+        "exact": False,
+        "exact_rows": [],
+        "keys": None if carried else {"always": kept, "at_most": kept, "from_weight": 1 / 255**2},
+        "against": None,
         "reference": "eager",
         "max_logit_difference": 3.05e-5,
         "focus_layer": None,

@@ -94,9 +94,20 @@ def test_the_package_carries_every_part_of_the_page() -> None:
 
 
 def test_a_block_that_is_missing_is_refused(made: Made) -> None:
-    blocks = {name: block for name, block in made.blocks.items() if name != "top_keys/7"}
-    with pytest.raises(ArgumentError, match=r"block 'top_keys/7' is missing; .* shape \(9, 10, 8\)"):
+    blocks = {name: block for name, block in made.blocks.items() if name != "weights/7"}
+    with pytest.raises(ArgumentError, match=r"block 'weights/7' is missing; .* shape \(9, 10, 10\)"):
         build_page(made.header, blocks)
+
+
+def test_keys_that_are_not_counted_are_refused() -> None:
+    short = make(SENTENCE, layers=[(2, 1)], tile=False)
+    entries = int(short.blocks["top_counts/0"].sum())
+    blocks = short.blocks | {"top_keys/0": short.blocks["top_keys/0"][:-3]}
+    with pytest.raises(ArgumentError, match=rf"'top_keys/0' has shape \({entries - 3},\); .* \({entries},\)"):
+        build_page(short.header, blocks)
+    del blocks["top_counts/0"]
+    with pytest.raises(ArgumentError, match=r"block 'top_counts/0' is missing; .* shape \(2, 8\)"):
+        build_page(short.header, blocks)
 
 
 def test_a_block_of_another_shape_is_refused(made: Made) -> None:

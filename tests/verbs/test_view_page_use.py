@@ -179,7 +179,7 @@ def test_leaving_the_first_token_out_renormalises_the_rows(browser: Browser, pag
 
 def test_a_row_that_is_all_first_token_is_not_blown_up(browser: Browser, tmp_path: Path) -> None:
     sunk = make(TOKENS, layers=[(2, 1)])
-    for name in ("weights/0", "thumbnails/0", "top_weights/0"):
+    for name in ("weights/0", "thumbnails/0"):
         sunk.blocks[name][:, 6, :] = [255, 1, 1, *[0] * (sunk.blocks[name].shape[2] - 3)]
     browser.open(saved(sunk, tmp_path), fragment="#layer=0&head=1&token=6&first=out")
     assert profile(browser) == {}
@@ -257,4 +257,4 @@ def test_a_text_kept_by_its_largest_keys_says_so(browser: Browser, tmp_path: Pat
     assert "8 largest keys of each row" in browser.text("#matrix-note")
     assert "pooled to 64" in browser.text("#exact-line")
     browser.press("d")
-    assert "Rows that have this token among their 8 largest keys" in browser.text("#profile")
+    assert "Rows of which this token's weight is carried" in browser.text("#profile")

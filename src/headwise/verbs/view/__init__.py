@@ -4,6 +4,6 @@
 """
 
 from headwise.verbs.view.compute import view
-from headwise.verbs.view.result import HeadSummary, LayerMaps, ModelFacts, NextToken, View
+from headwise.verbs.view.result import Comparison, HeadSummary, LayerMaps, ModelFacts, NextToken, View
 
-__all__ = ["HeadSummary", "LayerMaps", "ModelFacts", "NextToken", "View", "view"]
+__all__ = ["Comparison", "HeadSummary", "LayerMaps", "ModelFacts", "NextToken", "View", "view"]

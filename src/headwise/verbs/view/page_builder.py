@@ -8,7 +8,6 @@ character escaped that HTML or a script could take for its own, the blocks are b
 from __future__ import annotations
 
 import base64
-import gzip
 import hashlib
 import html
 import json
@@ -21,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwise.errors import ArgumentError
+from headwise.verbs.view.page_blocks import Packer
 
 # Later scripts use the names of earlier ones.
 SCRIPTS = (
@@ -29,19 +29,25 @@ SCRIPTS = (
     "mappicture", "save", "mapzone", "facts", "keys", "main",
 )  # fmt: skip
 DTYPES = ("uint8", "uint16", "uint32", "float32")
-BLOCK_NAME = re.compile(r"[a-z_]+/[0-9]+(/[a-z_]+)?")
+BLOCK_NAME = re.compile(r"(second/)?[a-z_]+/[0-9]+(/[a-z_]+)?")
 
 
-def build_page(header: dict[str, Any], blocks: dict[str, NDArray[Any]]) -> str:
+def build_page(
+    header: dict[str, Any], blocks: dict[str, NDArray[Any]], *, packer: Packer | None = None
+) -> str:
     """Build the page of `headwise view` as one HTML document.
 
     Args:
-        header: the JSON header; `tests/verbs/page_data.py` shows every field.
-        blocks: arrays by name. For each layer `thumbnails/{layer}` `[num_heads, t, t]`,
-            `top_keys/{layer}` and `top_weights/{layer}` `[num_heads, seq_len, top_k]`; where the layer's
-            `tile` is true `weights/{layer}` `[num_heads, seq_len, seq_len]`; where its `sink` is true
-            `sink/{layer}` `[num_heads, seq_len]`; optionally `rows/{layer}/{statistic}`
-            `[num_heads, seq_len]`. A uint8 code c stands for the weight (c / 255) ** 2.
+        header: the JSON header; `tests/verbs/page_data.py` shows every field. `against` is None, or the
+            header of a second run whose blocks are named `second/...`.
+        blocks: arrays by name. For each layer `thumbnails/{layer}` `[num_heads, map_rows, map_columns]`;
+            where the layer's `tile` is true `weights/{layer}` `[num_heads, seq_len, kv_len]`, elsewhere
+            `top_counts/{layer}` `[num_heads, seq_len]` and as many numbers as these count in
+            `top_keys/{layer}` and `top_weights/{layer}`; where its `exact_rows` is true `exact/{layer}`
+            `[num_heads, exact_rows, kv_len]`; where its `sink` is true `sink/{layer}` `[num_heads, seq_len]`;
+            optionally `rows/{layer}/{statistic}` `[num_heads, seq_len]`. A uint8 code c stands for the weight
+            (c / 255) ** 2.
+        packer: what packed some of the blocks before, to be asked again.
 
     Returns:
         The document; written as UTF-8 it opens from a file URL.
@@ -51,16 +57,25 @@ def build_page(header: dict[str, Any], blocks: dict[str, NDArray[Any]]) -> str:
 
     Example:
         >>> code = np.full((1, 1, 1), 255, dtype=np.uint8)
-        >>> keys = np.zeros((1, 1, 1), dtype=np.uint16)
-        >>> blocks = {"thumbnails/0": code, "top_keys/0": keys, "top_weights/0": code}
-        >>> layer = {"layer": 0, "num_heads": 1, "num_kv_heads": 1, "sink": False, "tile": False}
-        >>> sizes = {"seq_len": 1, "thumbnail_size": 1, "top_k": 1, "statistics": []}
-        >>> page = build_page({"model": {"name": "tiny"}, "layers": [layer], **sizes}, blocks)
+        >>> layer = {"layer": 0, "num_heads": 1, "num_kv_heads": 1, "sink": False, "tile": True}
+        >>> layer |= {"exact_rows": False, "map_rows": 1, "map_columns": 1}
+        >>> sizes = {"seq_len": 1, "kv_len": 1, "exact_rows": [], "statistics": [], "against": None}
+        >>> header = {"model": {"name": "tiny"}, "layers": [layer], **sizes}
+        >>> page = build_page(header, {"thumbnails/0": code, "weights/0": code})
         >>> page.startswith("<!DOCTYPE html>")
         True
 
     """
     _check(header, blocks)
+    return _document(header, blocks, packer or Packer())
+
+
+def bare_size(header: dict[str, Any]) -> int:
+    """Return the bytes of the page without its blocks."""
+    return len(_document(header, {}, Packer()).encode("utf-8"))
+
+
+def _document(header: dict[str, Any], blocks: dict[str, NDArray[Any]], packer: Packer) -> str:
     style = _asset("page.css")
     script = "\n".join(
         ['"use strict";', "(function () {", *(_asset(f"{name}.js") for name in SCRIPTS), "})();"]
@@ -81,7 +96,7 @@ def build_page(header: dict[str, Any], blocks: dict[str, NDArray[Any]]) -> str:
         "title": html.escape(f"{header['model']['name']}: every head"),
         "style": style,
         "header": _as_json(header),
-        "blocks": "\n".join(_carrier(name, block) for name, block in blocks.items()),
+        "blocks": "\n".join(_carrier(name, block, packer) for name, block in blocks.items()),
         "script": script,
     }
     # One pass over the skeleton: what is put in is not searched again.
@@ -96,32 +111,48 @@ def _check(header: dict[str, Any], blocks: dict[str, NDArray[Any]]) -> None:
             raise ArgumentError(
                 f"block {name!r} holds {block.dtype.name}; the page reads {', '.join(DTYPES)}: cast it first"
             )
-    for layer in header["layers"]:
-        for name, shape in _shapes(header, layer).items():
-            if name not in blocks and name.startswith("rows/"):
-                continue
-            if name not in blocks:
-                raise ArgumentError(f"block {name!r} is missing; the header announces it with shape {shape}")
-            if blocks[name].shape != shape:
-                raise ArgumentError(
-                    f"block {name!r} has shape {blocks[name].shape}; the header announces {shape}"
-                )
+    for run, prefix in ((header, ""), (header["against"], "second/")):
+        for layer in run["layers"] if run else ():
+            _check_layer(run, layer, {name: prefix + name for name in _shapes(run, layer)}, blocks)
 
 
-def _shapes(header: dict[str, Any], layer: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    number, heads, count = layer["layer"], layer["num_heads"], header["seq_len"]
-    small, kept = header["thumbnail_size"], header["top_k"]
-    shapes: dict[str, tuple[int, ...]] = {
-        f"thumbnails/{number}": (heads, small, small),
-        f"top_keys/{number}": (heads, count, kept),
-        f"top_weights/{number}": (heads, count, kept),
+def _check_layer(
+    run: dict[str, Any], layer: dict[str, Any], names: dict[str, str], blocks: dict[str, NDArray[Any]]
+) -> None:
+    shapes = _shapes(run, layer)
+    counts = blocks.get(names.get(f"top_counts/{layer['layer']}", ""))
+    for plain, name in names.items():
+        shape = shapes[plain]
+        if shape is None:
+            # As many entries as are counted; without the counts, it is they that are missing.
+            shape = (0 if counts is None else int(counts.sum(dtype=np.int64)),)
+        if name not in blocks and plain.startswith("rows/"):
+            continue
+        if name not in blocks:
+            raise ArgumentError(f"block {name!r} is missing; the header announces it with shape {shape}")
+        if blocks[name].shape != shape:
+            raise ArgumentError(
+                f"block {name!r} has shape {blocks[name].shape}; the header announces {shape}"
+            )
+
+
+def _shapes(run: dict[str, Any], layer: dict[str, Any]) -> dict[str, tuple[int, ...] | None]:
+    """Return the shape of each block of a layer; None where another block decides it."""
+    number, heads, rows, columns = layer["layer"], layer["num_heads"], run["seq_len"], run["kv_len"]
+    shapes: dict[str, tuple[int, ...] | None] = {
+        f"thumbnails/{number}": (heads, layer["map_rows"], layer["map_columns"])
     }
     if layer["tile"]:
-        shapes[f"weights/{number}"] = (heads, count, count)
+        shapes[f"weights/{number}"] = (heads, rows, columns)
+    else:
+        shapes[f"top_counts/{number}"] = (heads, rows)
+        shapes[f"top_keys/{number}"] = shapes[f"top_weights/{number}"] = None
+    if layer["exact_rows"]:
+        shapes[f"exact/{number}"] = (heads, len(run["exact_rows"]), columns)
     if layer["sink"]:
-        shapes[f"sink/{number}"] = (heads, count)
-    for statistic in header["statistics"]:
-        shapes[f"rows/{number}/{statistic['key']}"] = (heads, count)
+        shapes[f"sink/{number}"] = (heads, rows)
+    for statistic in run["statistics"]:
+        shapes[f"rows/{number}/{statistic['key']}"] = (heads, rows)
     return shapes
 
 
@@ -149,13 +180,8 @@ def _without_nan(value: Any) -> Any:
     return value
 
 
-def _carrier(name: str, block: NDArray[Any]) -> str:
-    little = np.ascontiguousarray(block.astype(block.dtype.newbyteorder("<"), copy=False))
-    # Bytes of one rank together: gzip packs, say, the high bytes of keys to almost nothing.
-    planes = little.reshape(-1).view(np.uint8).reshape(-1, block.dtype.itemsize).T
-    # mtime=0: the same data give the same file.
-    packed = base64.b64encode(gzip.compress(planes.tobytes(), compresslevel=9, mtime=0)).decode("ascii")
+def _carrier(name: str, block: NDArray[Any], packer: Packer) -> str:
     return (
         f'<script type="application/octet-stream" data-name="{name}" data-dtype="{block.dtype.name}">'
-        f"{packed}</script>"
+        f"{packer.text(block)}</script>"
     )

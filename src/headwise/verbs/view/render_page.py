@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from headwise.errors import ArgumentError
 from headwise.evidence import STATISTICS
-from headwise.verbs.view.page_builder import build_page
+from headwise.models.tokens import Token
+from headwise.verbs.view.page_blocks import Packer
+from headwise.verbs.view.page_budget import budget_for
+from headwise.verbs.view.page_builder import bare_size, build_page
+from headwise.verbs.view.page_detail import Detail, detail_of
 from headwise.verbs.view.render_json import head_to_json
-from headwise.verbs.view.result import Float32, LayerMaps, View
+from headwise.verbs.view.result import Comparison, View
 from headwise.version import __version__
 
-TILE_BUDGET_BYTES = 8_000_000
-"""Full-resolution maps of all layers go into the page while they take no more than this, uncompressed."""
-ROW_BUDGET_BYTES = 4_000_000
-"""The same for the exact statistics of every row."""
+BLOCK_BYTES = 1_200
+"""Of the page, for each layer: the markup of its blocks and what the header says of it."""
 
 CAVEATS = (
     "Attention is not explanation: a large weight need not matter to the output, and other weights can give "
@@ -30,14 +32,15 @@ CAVEATS = (
 )
 
 
-def write_page(view: View, path: Path) -> Path:
-    """Write the page of `view` to `path`, whole or not at all, and return the path.
+def write_page(shown: View | Comparison, path: Path) -> Path:
+    """Write the page of a view, or of two beside each other, to `path`, whole or not at all; return the path.
 
     Raises:
         ArgumentError: the file cannot be written.
 
     """
-    page = build_page(*page_data(view))
+    header, blocks, packer = _page_parts(shown)
+    page = build_page(header, blocks, packer=packer)
     # With the process in its name, for two may write the same page at once.
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -53,25 +56,44 @@ def write_page(view: View, path: Path) -> Path:
     return path
 
 
-def page_data(view: View) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Return the page's JSON header and its named arrays."""
-    tiled = _layers_with_tiles(view)
-    header = {
-        "format": 1,
-        "program": {"name": "headwise", "version": __version__},
+def page_data(shown: View | Comparison) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return the page's JSON header and its named arrays, as much as `page_budget` allows.
+
+    A comparison's header is that of the first run with the second run's under `against`; the second run's
+    blocks are named `second/...`.
+    """
+    header, blocks, _ = _page_parts(shown)
+    return header, blocks
+
+
+def _page_parts(shown: View | Comparison) -> tuple[dict[str, Any], dict[str, NDArray[Any]], Packer]:
+    views = [shown] if isinstance(shown, View) else [shown.first, shown.second]
+    headers = [_run_header(view) for view in views]
+    longest = max(max(len(view.tokens), len(view.key_tokens or ())) for view in views)
+    # What the headers say of the detail is not known yet; it is a small part of these bytes.
+    overhead = bare_size(_joined(headers)) + BLOCK_BYTES * sum(len(view.layers) for view in views)
+    budget = budget_for(longest).shared(len(views), overhead)
+    packer = Packer()
+    blocks: dict[str, NDArray[Any]] = {}
+    for view, header, prefix in zip(views, headers, ("", "second/"), strict=False):
+        detail = detail_of(view, budget=budget, packer=packer)
+        header.update(_detail_header(view, detail))
+        blocks |= {prefix + name: block for name, block in detail.blocks.items()}
+    return _joined(headers), blocks, packer
+
+
+def _joined(headers: list[dict[str, Any]]) -> dict[str, Any]:
+    page = {"format": 2, "program": {"name": "headwise", "version": __version__}, "caveats": CAVEATS}
+    return {**page, **headers[0], "against": headers[1] if len(headers) > 1 else None}
+
+
+def _run_header(view: View) -> dict[str, Any]:
+    return {
         "model": asdict(view.facts),
-        "tokens": [asdict(token) for token in view.tokens],
+        "tokens": _tokens(view.tokens),
+        "key_tokens": None if view.key_tokens is None else _tokens(view.key_tokens),
+        "image_grid": None if view.image_grid is None else list(view.image_grid),
         "next_tokens": [asdict(token) for token in view.next_tokens],
-        "layers": [
-            {
-                "layer": maps.layer,
-                "num_heads": maps.num_heads,
-                "num_kv_heads": maps.num_kv_heads,
-                "sink": maps.sink is not None,
-                "tile": maps.layer in tiled,
-            }
-            for maps in view.layers
-        ],
         "statistics": [
             {
                 "key": statistic.key,
@@ -83,49 +105,34 @@ def page_data(view: View) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         ],
         "heads": [head_to_json(head) for head in view.heads],
         "seq_len": len(view.tokens),
-        "thumbnail_size": int(view.layers[0].thumbnails.shape[-1]),
-        "top_k": int(view.layers[0].top_keys.shape[-1]),
+        "kv_len": len(view.tokens if view.key_tokens is None else view.key_tokens),
         "reference": "eager",
         "max_logit_difference": view.max_logit_difference,
         "focus_layer": view.focus_layer,
-        "caveats": CAVEATS,
+        "exact_rows": list(view.exact_rows),
+        "layers": [],
     }
-    blocks: dict[str, NDArray[Any]] = {}
-    with_rows = _fits(ROW_BUDGET_BYTES, [rows for maps in view.layers for rows in maps.rows.values()], 4)
-    for maps in view.layers:
-        blocks |= _layer_blocks(maps, tile=maps.layer in tiled, rows=with_rows)
-    return header, blocks
 
 
-def _layers_with_tiles(view: View) -> set[int]:
-    kept = [maps for maps in view.layers if maps.weights is not None]
-    if _fits(TILE_BUDGET_BYTES, [maps.weights for maps in kept if maps.weights is not None], 1):
-        return {maps.layer for maps in kept}
-    return {maps.layer for maps in kept if maps.layer == view.focus_layer}
+def _tokens(tokens: Sequence[Token]) -> list[dict[str, Any]]:
+    return [asdict(token) for token in tokens]
 
 
-def _fits(budget: int, arrays: list[Float32], element_bytes: int) -> bool:
-    return sum(array.size for array in arrays) * element_bytes <= budget
-
-
-def _layer_blocks(maps: LayerMaps, *, tile: bool, rows: bool) -> dict[str, NDArray[Any]]:
-    key_type = np.uint16 if maps.top_keys.size == 0 or maps.top_keys.max() < 2**16 else np.uint32
-    blocks = {
-        f"thumbnails/{maps.layer}": as_ink(maps.thumbnails),
-        # A row that sees fewer keys than are kept has key -1 with weight 0 in the places left over.
-        f"top_keys/{maps.layer}": np.maximum(maps.top_keys, 0).astype(key_type),
-        f"top_weights/{maps.layer}": as_ink(maps.top_weights),
+def _detail_header(view: View, detail: Detail) -> dict[str, Any]:
+    return {
+        "exact": detail.exact,
+        "keys": None if detail.keys is None else detail.keys.as_header(),
+        "layers": [
+            {
+                "layer": maps.layer,
+                "num_heads": maps.num_heads,
+                "num_kv_heads": maps.num_kv_heads,
+                "sink": maps.sink is not None,
+                "tile": maps.layer in detail.tiles,
+                "exact_rows": maps.layer in detail.exact_rows,
+                "map_rows": detail.map_sizes[maps.layer][0],
+                "map_columns": detail.map_sizes[maps.layer][1],
+            }
+            for maps in view.layers
+        ],
     }
-    if tile and maps.weights is not None:
-        blocks[f"weights/{maps.layer}"] = as_ink(maps.weights)
-    if maps.sink is not None:
-        blocks[f"sink/{maps.layer}"] = as_ink(maps.sink)
-    if rows:
-        for statistic in STATISTICS:
-            blocks[f"rows/{maps.layer}/{statistic.key}"] = maps.rows[statistic.name]
-    return blocks
-
-
-def as_ink(weights: Float32) -> NDArray[np.uint8]:
-    """Return weights in [0, 1] as 8-bit square roots, which are fine where weights are small."""
-    return np.round(255 * np.sqrt(np.clip(weights, 0, 1))).astype(np.uint8)

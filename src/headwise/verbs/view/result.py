@@ -58,6 +58,11 @@ class LayerMaps:
     - rows: statistic name -> `[num_heads, seq_len]`, exact
     - weights `[num_heads, seq_len, seq_len]`, or None where the text is too long to keep them
     - sink `[num_heads, seq_len]`: the mass a learned sink took, or None where the layer has none
+    - exact_weights `[num_heads, rows, kv_len]`: the rows of `View.exact_rows`, or None where there are none
+
+    In cross attention seq_len counts the tokens that ask and kv_len those that are asked, thumbnails are
+    `[num_heads, r, c]` and weights `[num_heads, seq_len, kv_len]`. A layer looked at closely may have larger
+    thumbnails than the others.
     """
 
     layer: int
@@ -69,6 +74,7 @@ class LayerMaps:
     rows: dict[str, Float32]
     weights: Float32 | None
     sink: Float32 | None
+    exact_weights: Float32 | None = None
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,13 @@ class StandOut:
 
 @dataclass(frozen=True)
 class View:
-    """Everything `view` found on one text."""
+    """Everything `view` found on one text.
+
+    - key_tokens: what the tokens look at where that is another text (cross attention), else None
+    - image_grid: rows and columns of an image's patches, or None. They are the last of the tokens that are
+      looked at, row by row; what stands before them, a class token for example, is no part of the image.
+    - exact_rows: the queries whose weights were asked for, ascending; see `LayerMaps.exact_weights`
+    """
 
     facts: ModelFacts
     text: str
@@ -94,6 +106,9 @@ class View:
     layers: tuple[LayerMaps, ...]
     max_logit_difference: float
     focus_layer: int | None = None
+    key_tokens: tuple[Token, ...] | None = None
+    image_grid: tuple[int, int] | None = None
+    exact_rows: tuple[int, ...] = ()
 
     def heads_of(self, layer: int) -> tuple[HeadSummary, ...]:
         """Return the heads of one layer."""
@@ -124,3 +139,11 @@ class View:
             if statistic.name == "entropy":
                 found += [stand_out for stand_out in ranked[:each] if not stand_out.highest]
         return tuple(found)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two views beside each other: of two texts, or by two models."""
+
+    first: View
+    second: View

@@ -40,16 +40,20 @@ const Facts = (function () {
     ].join(" · ");
   }
 
+  /* Which numbers are exact, which are in 8 bits, and which are not in the file. */
   function carried(run) {
-    const { layers, top_k: kept, thumbnail_size: size, next_tokens: next } = run.header;
+    const { layers, next_tokens: next, exact, exact_rows: asked, keys } = run.header;
     const tiles = layers.filter((layer) => layer.tile).length;
+    const rows = layers.filter((layer) => layer.exact_rows).length;
     const weights = tiles === layers.length ? "every weight is carried"
-      : tiles ? "every weight of " + Words.count(tiles, "layer") + ", elsewhere the " + kept + " largest keys of each row, are carried"
-        : "the " + kept + " largest keys of each row are carried";
-    const small = MapInk.whole(run) ? "Small maps are not pooled."
-      : "Small maps are pooled to " + size + " × " + size + " cells.";
-    return "Exact: statistics" + (next.length ? " and next-token probabilities. " : ". ")
-      + "In 8 bits: weights (as their square root, so to within 0.004); " + weights + ". " + small;
+      : tiles ? "every weight of " + Words.count(tiles, "layer") + " is carried, elsewhere " + Words.kept(keys)
+        : Words.kept(keys) + " are carried";
+    const known = ["statistics", ...(exact ? ["weights"] : []), ...(next.length ? ["next-token probabilities"] : [])];
+    if (rows) known.push("the weights of " + Words.count(asked.length, "row") + (rows < layers.length ? " of " + Words.count(rows, "layer") : ""));
+    const sizes = [...new Set(layers.map((layer) => layer.map_rows + " × " + layer.map_columns))];
+    const small = MapInk.whole(run) ? " Small maps are not pooled." : " Small maps are pooled to " + Words.list(sizes) + " cells.";
+    const coded = exact ? "In 8 bits: small maps." : "In 8 bits: weights (as their square root, so to within 0.004); " + weights + ".";
+    return "Exact: " + Words.list(known) + ". " + coded + small;
   }
 
   function choices() {

@@ -9,7 +9,7 @@ const HeadPicture = (function () {
   /* The row profile as it stands beside the matrix. */
   function profile(bench, x, y) {
     const parts = [Figure.words(bench.readings.heading(), x, y + 12, { "font-family": Figure.style("--sans"), "font-weight": "600" })];
-    bench.readings.shown().filter((one) => one.name).forEach(({ name, weight }, i) => {
+    bench.readings.shown().filter((one) => one.name).forEach(({ name, weight, exact }, i) => {
       const top = y + 28 + i * BAR.line;
       const at = x + BAR.name + 12;
       parts.push(
@@ -17,7 +17,7 @@ const HeadPicture = (function () {
         make("rect", { x: at, y: top + 11, width: BAR.track, height: 1, fill: Figure.style("--hair") }),
         make("rect", { x: at, y: top + 4, width: BAR.track * Math.min(1, weight ?? 0), height: 8, fill: Figure.style("--full") }),
       );
-      if (weight !== null) parts.push(Figure.words(Words.weight(weight), at + BAR.track + 12, top + 12));
+      if (weight !== null) parts.push(Figure.words(Words.weight(weight, exact), at + BAR.track + 12, top + 12));
     });
     return { parts, height: 28 + bench.readings.shown().length * BAR.line };
   }
@@ -57,9 +57,7 @@ const HeadPicture = (function () {
   }
 
   /* One line for a pair; key null is the learned sink. */
-  function line(bench, query, key, weight) {
-    const { state, head } = bench.matrix.picture();
-    const exact = false;
+  function line(bench, { state }, query, key, { weight, exact }) {
     return [
       state.layer, state.head, query, Words.spelled(bench.run.queries[query]),
       key, key === null ? "learned sink" : Words.spelled(bench.run.keys[key]), Csv.weight(weight, exact),
@@ -70,28 +68,30 @@ const HeadPicture = (function () {
 
   /* Every pair whose weight is carried and above 0. */
   function matrixTable(bench) {
-    const { state, head } = bench.matrix.picture();
+    const shown = bench.matrix.picture();
+    const { state, head } = shown;
     const rows = [];
     for (let query = 0; query < head.rows; query++) {
-      if (head.sink(query) > 0) rows.push(line(bench, query, null, head.sink(query)));
-      for (const { token, weight } of head.from(query, state.discount)) rows.push(line(bench, query, token, weight));
+      if (head.sink(query) > 0) rows.push(line(bench, shown, query, null, { weight: head.sink(query) }));
+      for (const link of head.from(query, state.discount)) rows.push(line(bench, shown, query, link.token, link));
     }
     return Csv.table(COLUMNS, rows);
   }
 
   /* The pairs that have an arc: the chosen token's, and the stronger ones of the others where those are drawn. */
   function arcsTable(bench) {
-    const { state, head } = bench.matrix.picture();
+    const shown = bench.matrix.picture();
+    const { state, head } = shown;
     const from = state.direction === "from";
     const { all, least } = bench.arcs.shows;
-    const rows = bench.arcs.drawn(state, head).map(({ token, weight }) => (
-      from ? line(bench, state.token, token, weight) : line(bench, token, state.token, weight)
+    const rows = bench.arcs.drawn(state, head).map((link) => (
+      from ? line(bench, shown, state.token, link.token, link) : line(bench, shown, link.token, state.token, link)
     ));
-    if (from && head.sink(state.token) > 0) rows.push(line(bench, state.token, null, head.sink(state.token)));
+    if (from && head.sink(state.token) > 0) rows.push(line(bench, shown, state.token, null, { weight: head.sink(state.token) }));
     for (let query = 0; all && query < head.rows; query++) {
-      for (const { token, weight } of head.from(query, state.discount)) {
-        const chosen = (from ? query : token) === state.token;
-        if (weight >= least && token !== query && !chosen) rows.push(line(bench, query, token, weight));
+      for (const link of head.from(query, state.discount)) {
+        const chosen = (from ? query : link.token) === state.token;
+        if (link.weight >= least && link.token !== query && !chosen) rows.push(line(bench, shown, query, link.token, link));
       }
     }
     return Csv.table(COLUMNS, rows);

@@ -3,20 +3,27 @@
 const Heads = (function () {
   const WEIGHT = Float32Array.from({ length: 256 }, (_, code) => (code / 255) ** 2);
   const LEAST_LEFT = 0.001;   // of a row; enlarging less would show the coarseness of 8 bits as a pattern
+  const FINE_MAP = 256;       // cells a side from which a pooled map shows more than the largest keys do
   const loaded = new Map();   // run and layer -> its blocks
   const made = new Map();     // run, layer and head -> HeadWeights
 
   class HeadWeights {
-    constructor(run, head, blocks) {
+    constructor(run, layer, head, blocks) {
+      const info = run.layer(layer);
       this.rows = run.queries.length;
       this.columns = run.keys.length;
       this.full = blocks.weights !== null;
-      this.kept = run.header.top_k;
+      this.exact = blocks.weights instanceof Float32Array;
+      this.choice = run.header.keys;
       const part = (values, size) => (values ? values.subarray(head * size, (head + 1) * size) : null);
       this.tile = part(blocks.weights, this.rows * this.columns);
-      this.keys = part(blocks.topKeys, this.rows * this.kept);
-      this.top = part(blocks.topWeights, this.rows * this.kept);
+      this.starts = blocks.starts && blocks.starts.subarray(head * this.rows, (head + 1) * this.rows + 1);
+      this.keys = blocks.topKeys;
+      this.top = blocks.topWeights;
       this.sinks = part(blocks.sink, this.rows);
+      this.asked = new Map(blocks.exact ? run.header.exact_rows.map((row, i) => [row, i]) : []);
+      this.askedWeights = part(blocks.exact, run.header.exact_rows.length * this.columns);
+      this.map = blocks.map && { codes: part(blocks.map, info.map_rows * info.map_columns), rows: info.map_rows, columns: info.map_columns };
       this.statistics = new Map(Object.entries(blocks.rows).map(([key, values]) => [key, part(values, this.rows)]));
       this.first = this.firstVisible();
       this.factors = this.withoutFirst();
@@ -24,18 +31,31 @@ const Heads = (function () {
 
     /* The first token that sees anything: tokens before it are padding. */
     firstVisible() {
-      for (let row = 0; row < this.rows; row++) if (this.top[row * this.kept] > 0) return row;
+      for (let row = 0; row < this.rows; row++) {
+        let seen = false;
+        this.eachInRow(row, () => { seen = true; });
+        if (seen) return row;
+      }
       return 0;
     }
 
-    /* Visits the weights above 0 of one row. */
+    /* Whether every weight of a row is known, and whether as it was computed. */
+    complete(row) { return this.full || this.asked.has(row); }
+
+    isExact(row) { return this.exact || this.asked.has(row); }
+
+    /* Visits the weights above 0 of one row that are known, in the order of the text. */
     eachInRow(row, visit) {
-      if (this.full) {
+      if (this.asked.has(row) || this.exact) {
+        const values = this.exact ? this.tile : this.askedWeights;
+        const start = (this.exact ? row : this.asked.get(row)) * this.columns;
+        for (let key = 0; key < this.columns; key++) if (values[start + key] > 0) visit(key, values[start + key]);
+      } else if (this.full) {
         const start = row * this.columns;
         for (let key = 0; key < this.columns; key++) if (this.tile[start + key]) visit(key, WEIGHT[this.tile[start + key]]);
-        return;
+      } else {
+        for (let i = this.starts[row]; i < this.starts[row + 1]; i++) visit(this.keys[i], WEIGHT[this.top[i]]);
       }
-      for (let i = row * this.kept; i < (row + 1) * this.kept; i++) if (this.top[i]) visit(this.keys[i], WEIGHT[this.top[i]]);
     }
 
     /* Per row the factor that makes the other keys sum to what all keys summed to; 0 where too little is left.
@@ -53,7 +73,7 @@ const Heads = (function () {
         });
         const shared = 1 - this.sink(row);
         if (exact && Number.isFinite(exact[row])) first = exact[row];
-        const left = this.full ? others : shared - first;
+        const left = this.complete(row) ? others : shared - first;
         this.left[row] = left;
         factors[row] = others > 0 && left >= LEAST_LEFT ? shared / left : 0;
       }
@@ -67,40 +87,47 @@ const Heads = (function () {
       return key === this.first ? 0 : Math.min(1, weight * this.factors[row]);
     }
 
-    /* What token `row` looks at: [{token, weight}], weights above 0, in the order of the text. */
+    /* What token `row` looks at: [{token, weight, exact}], weights above 0, in the order of the text. */
     from(row, discount) {
       const seen = [];
+      const exact = this.isExact(row);
       this.eachInRow(row, (key, carried) => {
         const weight = this.adjusted(row, key, carried, discount);
-        if (weight > 0) seen.push({ token: key, weight });
+        if (weight > 0) seen.push({ token: key, weight, exact });
       });
-      return seen.sort((a, b) => a.token - b.token);
+      return seen;
     }
 
     /* Who looks at token `key`. */
     to(key, discount) {
       const seen = [];
-      const add = (row, carried) => {
-        const weight = this.adjusted(row, key, carried, discount);
-        if (weight > 0) seen.push({ token: row, weight });
-      };
-      if (this.full) {
-        for (let row = 0; row < this.rows; row++) add(row, WEIGHT[this.tile[row * this.columns + key]]);
-        return seen;
-      }
-      for (let i = 0; i < this.keys.length; i++) {
-        if (this.keys[i] === key && this.top[i]) add(Math.floor(i / this.kept), WEIGHT[this.top[i]]);
+      for (let row = 0; row < this.rows; row++) {
+        const weight = this.adjusted(row, key, this.carried(row, key), discount);
+        if (weight > 0) seen.push({ token: row, weight, exact: this.isExact(row) });
       }
       return seen;
+    }
+
+    /* One weight, 0 where it is not known. */
+    carried(row, key) {
+      if (this.exact) return this.tile[row * this.columns + key];
+      if (this.asked.has(row)) return this.askedWeights[this.asked.get(row) * this.columns + key];
+      if (this.full) return WEIGHT[this.tile[row * this.columns + key]];
+      for (let i = this.starts[row]; i < this.starts[row + 1]; i++) if (this.keys[i] === key) return WEIGHT[this.top[i]];
+      return 0;
     }
 
     links(token, direction, discount) {
       return direction === "from" ? this.from(token, discount) : this.to(token, discount);
     }
 
+    /* Whether the matrix is drawn from a map with cells of several tokens, since too few weights are known. */
+    pooled(discount) { return Boolean(this.map) && !discount; }
+
     /* The whole matrix as steps of ink, at most `down` x `across`; where it is larger, the largest weight of a
        cell is shown. */
     steps(down, across, discount) {
+      if (this.pooled(discount)) return MapInk.fitted(this.map, down, across);
       const rows = Math.min(down, this.rows);
       const columns = Math.min(across, this.columns);
       const steps = new Uint8Array(rows * columns);
@@ -123,6 +150,13 @@ const Heads = (function () {
     }
   }
 
+  /* Where each row's entries begin, and after the last one where they end. */
+  function startsOf(counts) {
+    const starts = new Uint32Array(counts.length + 1);
+    for (let i = 0; i < counts.length; i++) starts[i + 1] = starts[i] + counts[i];
+    return starts;
+  }
+
   async function loadLayer(run, layer) {
     const info = run.layer(layer);
     const rows = {};
@@ -130,14 +164,18 @@ const Heads = (function () {
       const values = await run.block("rows/" + layer + "/" + key);
       if (values) rows[key] = values;
     });
-    const [weights, topKeys, topWeights, sink] = await Promise.all([
-      info.tile ? run.block("weights/" + layer) : null,
-      run.block("top_keys/" + layer),
-      run.block("top_weights/" + layer),
-      info.sink ? run.block("sink/" + layer) : null,
+    const optional = (name, carried) => (carried ? run.block(name + "/" + layer) : null);
+    const [weights, counts, topKeys, topWeights, sink, exact, map] = await Promise.all([
+      optional("weights", info.tile),
+      optional("top_counts", !info.tile),
+      optional("top_keys", !info.tile),
+      optional("top_weights", !info.tile),
+      optional("sink", info.sink),
+      optional("exact", info.exact_rows),
+      optional("thumbnails", !info.tile && Math.min(info.map_rows, info.map_columns) >= FINE_MAP),
       ...wanted,
     ]);
-    return { weights, topKeys, topWeights, sink, rows };
+    return { weights, starts: counts && startsOf(counts), topKeys, topWeights, sink, exact, map, rows };
   }
 
   /* The head's weights if its layer is unpacked; otherwise null, and `then` is called once it is. */
@@ -150,7 +188,7 @@ const Heads = (function () {
     }
     if (blocks instanceof Promise) return null;
     const name = place + "." + head;
-    if (!made.has(name)) made.set(name, new HeadWeights(run, head, blocks));
+    if (!made.has(name)) made.set(name, new HeadWeights(run, layer, head, blocks));
     return made.get(name);
   }
 

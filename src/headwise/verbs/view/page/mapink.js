@@ -1,7 +1,11 @@
 /* The ink of the small maps. A code c of a thumbnail stands for the weight (c / 255)^2; rows sum to one. */
 const MapInk = (function () {
-  /* One cell a token: the first token can be left out exactly. */
-  const whole = ({ header }) => header.thumbnail_size === header.seq_len;
+  const sizeOf = (run, layer) => { const info = run.layer(layer); return { rows: info.map_rows, columns: info.map_columns }; };
+
+  /* One cell a token in every map: the first token can be left out exactly. */
+  const whole = (run) => run.header.layers.every((layer) => (
+    layer.map_rows === run.queries.length && layer.map_columns === run.keys.length
+  ));
 
   /* The shares of the source cells in each of `count` target cells: [[index, share], ...] per target. */
   function overlaps(size, count) {
@@ -17,57 +21,61 @@ const MapInk = (function () {
   }
 
   /* Fewer cells, pooled as thumbnails are: mass is added along a row, and rows are averaged. */
-  function pool(codes, size, count) {
-    const shares = overlaps(size, count);
-    const narrow = new Float32Array(size * count);
-    for (let row = 0; row < size; row++) {
-      for (let column = 0; column < count; column++) {
+  function pool({ codes, rows, columns }, down, across) {
+    const wide = overlaps(columns, across);
+    const narrow = new Float32Array(rows * across);
+    for (let row = 0; row < rows; row++) {
+      for (let column = 0; column < across; column++) {
         let mass = 0;
-        for (const [i, share] of shares[column]) mass += share * Heads.WEIGHT[codes[row * size + i]];
-        narrow[row * count + column] = mass;
+        for (const [i, share] of wide[column]) mass += share * Heads.WEIGHT[codes[row * columns + i]];
+        narrow[row * across + column] = mass;
       }
     }
-    const steps = new Uint8Array(count * count);
-    for (let row = 0; row < count; row++) {
-      for (let column = 0; column < count; column++) {
+    const steps = new Uint8Array(down * across);
+    overlaps(rows, down).forEach((shares, row) => {
+      for (let column = 0; column < across; column++) {
         let mass = 0;
-        for (const [i, share] of shares[row]) mass += share * narrow[i * count + column];
-        steps[row * count + column] = Math.round(255 * Math.sqrt(Math.min(1, (mass * count) / size)));
+        for (const [i, share] of shares) mass += share * narrow[i * across + column];
+        steps[row * across + column] = Math.round(255 * Math.sqrt(Math.min(1, (mass * down) / rows)));
       }
-    }
+    });
     return steps;
+  }
+
+  /* A map of at most `down` x `across` cells. */
+  function fitted(map, down, across) {
+    const [rows, columns] = [Math.min(map.rows, down), Math.min(map.columns, across)];
+    return { steps: rows < map.rows || columns < map.columns ? pool(map, rows, columns) : map.codes, rows, columns };
   }
 
   /* The same map with the first token left out and each row brought back to its sum. */
-  function withoutFirst(codes, size) {
-    const steps = new Uint8Array(size * size);
+  function withoutFirst({ codes, rows, columns }) {
+    const steps = new Uint8Array(rows * columns);
+    const rowOf = (row) => codes.subarray(row * columns, (row + 1) * columns);
     let first = 0;
-    while (first < size - 1 && !codes.subarray(first * size, (first + 1) * size).some((code) => code > 0)) first++;
-    for (let row = 0; row < size; row++) {
-      let sum = 0;
-      for (let key = 0; key < size; key++) sum += Heads.WEIGHT[codes[row * size + key]];
-      const others = sum - Heads.WEIGHT[codes[row * size + first]];
+    while (first < Math.min(rows, columns) - 1 && !rowOf(first).some((code) => code > 0)) first++;
+    for (let row = 0; row < rows; row++) {
+      const sum = rowOf(row).reduce((total, code) => total + Heads.WEIGHT[code], 0);
+      const others = sum - Heads.WEIGHT[rowOf(row)[first]];
       if (others < Heads.LEAST_LEFT) continue;
       const stretch = Math.sqrt(sum / others);
-      for (let key = 0; key < size; key++) {
-        if (key !== first) steps[row * size + key] = Math.min(255, codes[row * size + key] * stretch);
-      }
+      rowOf(row).forEach((code, key) => { if (key !== first) steps[row * columns + key] = Math.min(255, code * stretch); });
     }
-    return steps;
+    return { codes: steps, rows, columns };
   }
 
-  /* The ink of one thumbnail, at most `pixels` cells a side. */
-  function steps(run, thumbnails, head, pixels, discount) {
-    const size = run.header.thumbnail_size;
-    let codes = thumbnails.subarray(head * size * size, (head + 1) * size * size);
-    if (discount && whole(run)) codes = withoutFirst(codes, size);
-    return size > pixels ? { steps: pool(codes, size, pixels), count: pixels } : { steps: codes, count: size };
+  /* The ink of one thumbnail, at most `pixels` cells a side: {steps, rows, columns}. */
+  function steps(run, thumbnails, { layer, head }, pixels, discount) {
+    const size = sizeOf(run, layer);
+    const cells = size.rows * size.columns;
+    const map = { codes: thumbnails.subarray(head * cells, (head + 1) * cells), ...size };
+    return fitted(discount && whole(run) ? withoutFirst(map) : map, pixels, pixels);
   }
 
   /* Draws such a map into a square of `pixels` screen pixels. */
   function drawMap(context, found, x, y, pixels) {
     context.imageSmoothingEnabled = false;
-    context.drawImage(Ink.image(found.steps, found.count, found.count), x, y, pixels, pixels);
+    context.drawImage(Ink.image(found.steps, found.columns, found.rows), x, y, pixels, pixels);
   }
 
   /* One number as ink; a number that is missing is a crossed-out cell. */
@@ -115,10 +123,10 @@ const MapInk = (function () {
     for (const [layer, places] of byLayer) {
       run.block("thumbnails/" + layer).then((thumbnails) => {
         if (turn !== painting.get(canvas)) return;   // a later painting has begun
-        for (const [head, x, y] of places) drawMap(context, steps(run, thumbnails, head, pixels, state.discount), x, y, pixels);
+        for (const [head, x, y] of places) drawMap(context, steps(run, thumbnails, { layer, head }, pixels, state.discount), x, y, pixels);
       });
     }
   }
 
-  return { paint, steps, drawMap, fullInk, shown, whole };
+  return { paint, steps, fitted, drawMap, fullInk, shown, whole, sizeOf };
 })();

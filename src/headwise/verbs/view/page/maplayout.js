@@ -31,7 +31,7 @@ const MapLayout = (function () {
       const byWidth = Math.floor((available - LEFT - gaps) / widest.num_heads) - GAP;
       const byHeight = Math.max(24, Math.floor(TALLEST / header.layers.length) - GAP);
       const size = Math.max(SMALLEST, Math.min(LARGEST, byWidth, byHeight));
-      const cells = header.thumbnail_size;
+      const cells = Math.min(...header.layers.map((layer) => layer.map_columns));
       const sharp = Math.floor(size / cells) * cells;
       return sharp >= size * 0.8 && sharp >= SMALLEST ? sharp : size;
     }

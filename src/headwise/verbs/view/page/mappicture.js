@@ -20,8 +20,8 @@ const MapPicture = (function () {
 
   async function cell(run, place, state, size) {
     const thumbnails = await run.block("thumbnails/" + place.layer);
-    const found = MapInk.steps(run, thumbnails, place.head, size, state.discount);
-    return [Figure.embedded(Ink.image(found.steps, found.count, found.count), place.x, place.y, size, size)];
+    const found = MapInk.steps(run, thumbnails, place, size, state.discount);
+    return [Figure.embedded(Ink.image(found.steps, found.columns, found.rows), place.x, place.y, size, size)];
   }
 
   function legend(marks, title, y) {
@@ -64,17 +64,18 @@ const MapPicture = (function () {
       const rows = places.map((one) => [...place(one), run.head(one.layer, one.head)[statistic.key], "exact"]);
       return Csv.table(["layer", "head", "kv_head", statistic.key, "numbers"], rows);
     }
-    const size = run.header.thumbnail_size;
+    const widest = Math.max(...run.header.layers.map((layer) => layer.map_columns));
     const rows = [];
     for (const one of places) {
       const thumbnails = await run.block("thumbnails/" + one.layer);
-      const { steps } = MapInk.steps(run, thumbnails, one.head, size, state.discount);
-      for (let row = 0; row < size; row++) {
-        const weights = Array.from(steps.subarray(row * size, (row + 1) * size), (code) => Csv.weight(Heads.WEIGHT[code], false));
-        rows.push([...place(one), "8-bit", row, ...weights]);
+      const map = MapInk.steps(run, thumbnails, one, Infinity, state.discount);
+      for (let row = 0; row < map.rows; row++) {
+        const codes = map.steps.subarray(row * map.columns, (row + 1) * map.columns);
+        rows.push([...place(one), "8-bit", row, ...Array.from(codes, (code) => Csv.weight(Heads.WEIGHT[code], false))]);
       }
     }
-    return Csv.table(["layer", "head", "kv_head", "numbers", "map_row", ...Array.from({ length: size }, (_, i) => "key_cell_" + i)], rows);
+    const cells = Array.from({ length: widest }, (_, i) => "key_cell_" + i);
+    return Csv.table(["layer", "head", "kv_head", "numbers", "map_row", ...cells], rows);
   }
 
   const name = ({ run }) => Caption.file([run.header.model.name, "heads", State.current(run).show]);

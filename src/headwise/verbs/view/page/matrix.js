@@ -128,7 +128,7 @@ function Matrix(run) {
     if (pair) {
       const [query, key] = pair;
       const link = head.from(query, state.discount).find((one) => one.token === key);
-      const weight = link ? Words.weight(link.weight) : head.full ? "0" : "not among the keys kept";
+      const weight = link ? Words.weight(link.weight, link.exact) : head.complete(query) ? "0" : "not among the keys kept";
       note.textContent = down.labels[query] + " (" + query + ") looks at " + across.labels[key] + " (" + key + "): " + weight;
       return;
     }
@@ -138,8 +138,14 @@ function Matrix(run) {
   /* What the matrix shows. */
   function said() {
     const { state, head } = shown;
-    const what = head.full ? "Every weight, in 8 bits." : "The " + head.kept + " largest keys of each row; the other weights are not in this file.";
-    return what + Caption.discounted(state, head.sinks);
+    return shows(head, state.discount) + Caption.discounted(state, head.sinks);
+  }
+
+  function shows(head, discount) {
+    if (head.full) return head.exact ? "Every weight, as computed." : "Every weight, in 8 bits.";
+    const kept = Words.kept(head.choice);
+    if (!head.pooled(discount)) return Words.sentence(kept) + "; the other weights are not in this file.";
+    return "Pooled to " + head.map.rows + " × " + head.map.columns + " cells: the mass on a cell's keys, averaged over its rows. Single weights: " + kept + ".";
   }
 
   function build() {

@@ -8,10 +8,11 @@ function Readings(run) {
   const tokenColumn = table.querySelector("thead th:last-child");
   const IN_ORDER_UP_TO = 14;   // tokens listed in the order of the text; beyond it the largest come first
   const LISTED = 12;
+  const LISTED_KEYS = 8;       // the same where a row is known by its largest keys
   const ROUGH = 0.02;          // of a row; what is left below this is coarse in 8 bits
   let shown = [];              // the row as it stands: [{name, weight, muted}]
 
-  function bar({ name, weight, muted }) {
+  function bar({ name, weight, exact, muted }) {
     const row = Words.element("div", muted ? "reading muted" : "reading");
     row.setAttribute("role", "row");
     const track = Words.element("span", "track");
@@ -20,7 +21,7 @@ function Readings(run) {
     track.append(fill);
     const parts = [
       Words.element("span", "piece", name), track,
-      Words.element("span", "number", weight === null ? "" : Words.weight(weight)),
+      Words.element("span", "number", weight === null ? "" : Words.weight(weight, exact)),
     ];
     parts[0].setAttribute("role", "rowheader");
     parts[2].setAttribute("role", "cell");
@@ -42,36 +43,39 @@ function Readings(run) {
     shown = ordered ? inOrder(links, labels) : largest(sorted, head, labels);
     if (head.sinks) shown.unshift({ name: "learned sink", weight: from ? head.sink(state.token) : null, muted: !from });
     const notes = [];
-    if (!ordered) notes.push(rest(sorted, head, from));
-    if (from && state.discount) notes.push(remainder(head.left[state.token]));
+    if (!ordered) notes.push(rest(sorted, head, from, state.token));
+    if (from && state.discount) notes.push(remainder(head.left[state.token], head.isExact(state.token)));
+    if (from && head.isExact(state.token) && !head.exact) notes.push("As computed, not in 8 bits.");
     // Always there, so that what stands below keeps its place.
     profile.replaceChildren(...shown.map(bar), Words.element("p", "quiet", notes.join(" ")));
   }
 
   /* How far the numbers of a row without its first token can be trusted. */
-  function remainder(left) {
+  function remainder(left, exact) {
     if (left < Heads.LEAST_LEFT) return "Without the first token too little of this row is left to show.";
-    if (left < ROUGH) return "Without the first token " + Words.weight(left) + " of this row is left: rough in 8 bits.";
+    if (left < ROUGH && !exact) return "Without the first token " + Words.weight(left) + " of this row is left: rough in 8 bits.";
     return "";
   }
 
   function inOrder(links, labels) {
-    const weights = new Map(links.map((link) => [link.token, link.weight]));
-    return labels.map((name, token) => ({ name, weight: weights.get(token) ?? null, muted: !weights.has(token) }));
+    const known = new Map(links.map((link) => [link.token, link]));
+    return labels.map((name, token) => ({
+      name, weight: known.get(token)?.weight ?? null, exact: known.get(token)?.exact, muted: !known.has(token),
+    }));
   }
 
   function largest(sorted, head, labels) {
-    const places = head.full ? LISTED : head.kept;
-    const found = sorted.slice(0, places).map(({ token, weight }) => ({ name: labels[token], weight, muted: false }));
+    const places = head.full ? LISTED : Math.max(LISTED_KEYS, head.choice.at_most);
+    const found = sorted.slice(0, places).map(({ token, weight, exact }) => ({ name: labels[token], weight, exact, muted: false }));
     while (found.length < places) found.push({ name: "", weight: null, muted: true });
     return found;
   }
 
   /* What the list leaves out. */
-  function rest(sorted, head, from) {
-    if (!head.full && from) return "The " + head.kept + " largest keys of the row.";
-    if (!head.full) return "Rows that have this token among their " + head.kept + " largest keys: " + sorted.length + ".";
-    const others = sorted.slice(LISTED);
+  function rest(sorted, head, from, token) {
+    if (!head.full && !from) return "Rows of which this token's weight is carried: " + sorted.length + ".";
+    if (from && !head.complete(token)) return Words.sentence(Words.kept(head.choice)) + ".";
+    const others = sorted.slice(shown.length);
     if (!others.length) return "";
     return Words.count(others.length, "other") + " together " + Words.weight(others.reduce((sum, link) => sum + link.weight, 0)) + ".";
   }

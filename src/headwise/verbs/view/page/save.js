@@ -19,7 +19,7 @@ const Save = (function () {
       CSV: async () => new Blob([await made.table()], { type: "text/csv" }),
     };
     const buttons = Object.entries(ways).map(([kind, make]) => {
-      const button = Words.element("button", "", kind);
+      const button = Words.element("button", "save-as", kind);
       button.type = "button";
       button.dataset.save = made.what + " " + kind;
       button.setAttribute("aria-label", "save the " + made.what + " as " + kind);

@@ -10,7 +10,7 @@ function Siblings(run) {
     const alike = header.heads.filter((one) => one.layer === state.layer && one.kv_head === kvHead);
     run.part("siblings-part").hidden = alike.length < 2;
     heading.textContent = "heads that read KV head " + kvHead;
-    const cells = header.thumbnail_size;
+    const cells = run.layer(state.layer).map_columns;
     const room = Math.floor(bench.clientWidth / 3) - 16;
     const most = alike.length > 8 ? 64 : Math.min(120, room);
     const size = cells <= most ? Math.floor(most / cells) * cells : most;
@@ -21,7 +21,7 @@ function Siblings(run) {
       const canvas = Words.element("canvas");
       const context = Ink.sized(canvas, size, size);
       run.block("thumbnails/" + layer).then((thumbnails) => {
-        MapInk.drawMap(context, MapInk.steps(run, thumbnails, head, canvas.width, state.discount), 0, 0, canvas.width);
+        MapInk.drawMap(context, MapInk.steps(run, thumbnails, { layer, head }, canvas.width, state.discount), 0, 0, canvas.width);
       });
       button.append(canvas, Words.element("span", "number", "head " + head));
       button.addEventListener("click", () => State.pin({ layer, head }, run));

@@ -30,13 +30,13 @@ function TextZone(run) {
       " token " + state.token + (state.direction === "from" ? " looks at" : " is looked at by"),
     );
     const parts = [lead];
-    const name = (text, weight) => {
+    const name = (text, weight, exact) => {
       const pair = Words.element("span", "pair");
-      pair.append(Words.element("span", "piece", text), " ", Words.element("span", "number quiet", Words.weight(weight)));
+      pair.append(Words.element("span", "piece", text), " ", Words.element("span", "number quiet", Words.weight(weight, exact)));
       parts.push(pair);
     };
     const largest = [...links].sort((a, b) => b.weight - a.weight).slice(0, NAMED);
-    for (const { token, weight } of largest) name(labels[token], weight);
+    for (const { token, weight, exact } of largest) name(labels[token], weight, exact);
     if (!largest.length) parts.push(Words.element("span", "pair", "no token"));
     const sink = state.direction === "from" ? head.sink(state.token) : 0;
     if (sink > 0) name("learned sink", sink);

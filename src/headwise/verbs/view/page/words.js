@@ -74,9 +74,10 @@ const Words = (function () {
     return value.toPrecision(3);
   }
 
-  /* A weight kept in 8 bits: below a thousandth three digits would be invented. */
-  function weight(value) {
+  /* A weight; of one kept in 8 bits three digits would be invented below a thousandth. */
+  function weight(value, exact) {
     if (!(value > 0)) return "0";
+    if (exact) return digits(Math.min(value, 1));
     return value < 0.001 ? "<0.001" : Math.min(value, 1).toPrecision(3);
   }
 
@@ -104,5 +105,14 @@ const Words = (function () {
     return made;
   }
 
-  return { pieces, label, spelled, direction, keepsColumns, digits, weight, aligned, count, list, element };
+  /* Which keys of a row are known where not all are; `choice` as the header has it. */
+  function kept({ always, at_most: most, from_weight: from }) {
+    if (always === most) return "the " + most + " largest keys of each row";
+    const heavy = "up to " + most + " keys that weigh " + digits(from) + " or more";
+    return "of each row " + (always ? "the " + (always > 1 ? always + " largest keys" : "largest key") + ", and " : "") + heavy;
+  }
+
+  const sentence = (text) => text[0].toUpperCase() + text.slice(1);
+
+  return { pieces, label, spelled, direction, keepsColumns, digits, weight, kept, sentence, aligned, count, list, element };
 })();
