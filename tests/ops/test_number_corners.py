@@ -15,15 +15,16 @@ from torch import Tensor
 from headwise import ops
 from headwise.ops import AttentionResult
 
-from .ways import Way, differentiable_ways, every_way, over
+from .bits import assert_same_bits, threads
+from .ways import Way, by_kernel, differentiable_ways, every_way, over
 
 INF, NAN = torch.inf, torch.nan
-MANY = 29
-"""Queries enough that the kernel packs keys for them."""
+FEW, MANY = 2, 29
+"""Queries that the kernel streams keys past, and that it packs keys for."""
 KV_LEN = 600
 """More than two of the kernel's tiles of 256 keys."""
 
-both_lengths = pytest.mark.parametrize("seq_len", [MANY])
+both_lengths = pytest.mark.parametrize("seq_len", [FEW, MANY])
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 
 
@@ -178,6 +179,23 @@ def test_a_sink_of_infinity_is_no_softmax_and_one_of_minus_infinity_is_none_at_a
         assert_rows(way(*made, sinks=torch.tensor([sink]), mask=nothing, **options), [0.0, 0.0], -INF)
 
 
+@every_way
+@both_lengths
+@pytest.mark.parametrize("name", ["bias", "mask"])
+def test_a_bias_of_infinity_is_no_softmax(way: Way, seq_len: int, name: str) -> None:
+    made = problem({}, {}, seq_len=seq_len)
+    added = torch.zeros(1, KV_LEN)
+    added[0, 300] = INF
+    assert_rows(way(*made, **{name: added}), [NAN, NAN], INF)
+    assert_rows(way(*made, **{name: added.expand(1, 1, 1, KV_LEN), "softcap": 5.0}), [NAN, NAN], INF)
+    made[1][0, 0, 100] = NAN
+    assert_rows(way(*made, **{name: added}), [NAN, NAN], NAN)
+    added[0, 100] = -INF
+    assert_rows(way(*made, **{name: added}), [NAN, NAN], INF)
+    added[0, 5] = NAN
+    assert_rows(way(*made, **{name: added}), [NAN, NAN], NAN)
+
+
 @over(["torch", "plain torch", "cpu", "observe"])
 @both_lengths
 def test_scores_beyond_float32_are_infinite_ones(way: Way, seq_len: int) -> None:
@@ -207,6 +225,20 @@ def test_a_head_gated_to_0_is_0_whatever_it_holds(way: Way, seq_len: int, gate: 
     torch.testing.assert_close(found[:, 1], way(*pair).output[:, 1], equal_nan=True)
 
 
+@every_way
+@both_lengths
+@pytest.mark.parametrize("gate", [NAN, INF])
+def test_a_gate_that_is_no_number_shows_but_not_in_a_row_that_sees_nothing(
+    way: Way, seq_len: int, gate: float
+) -> None:
+    made = problem({}, {}, seq_len=seq_len, kv_len=5)
+    mask = torch.ones(seq_len, 5, dtype=torch.bool)
+    mask[0] = False
+    found = way(*made, mask=mask, head_gates=torch.tensor([gate])).output
+    assert (found[:, :, 0] == 0).all()
+    torch.testing.assert_close(found[:, :, 1:], torch.full_like(found[:, :, 1:], gate), equal_nan=True)
+
+
 @differentiable_ways
 def test_a_gate_of_0_keeps_its_derivative(way: Way) -> None:
     query, key, value = (torch.randn(1, 2, 3, 4) for _ in range(3))
@@ -215,6 +247,33 @@ def test_a_gate_of_0_keeps_its_derivative(way: Way) -> None:
     way(query, key, value, head_gates=gates).output.sum().backward()
     finite = way(query, key, value).output.nan_to_num(0.0)
     torch.testing.assert_close(gates.grad, finite.sum((0, 2, 3)))
+
+
+# --- the kernel's promises hold for all of it
+
+
+def test_rows_that_are_summed_again_keep_their_bits() -> None:
+    """They are found in one of many rows, one of few, on any number of threads, with hidden NaN about."""
+    generator = torch.Generator().manual_seed(0)
+    query, key = (torch.randn(2, 4, length, 16, generator=generator) for length in (MANY, KV_LEN))
+    value = torch.randn(2, 4, KV_LEN, 24, generator=generator)
+    value[:, :, 100:110, 3], value[0, 1, 400, 5], value[1, :, 7, 9] = 3e38, INF, -INF
+    key[1, 2, 50, :] = INF
+    mask = torch.rand(MANY, KV_LEN, generator=generator) < 0.9
+    mask[:, 590:] = False
+    sinks = torch.randn(4, generator=generator)
+    whole = by_kernel(query, key, value, mask=mask, sinks=sinks)
+    assert whole.output.isinf().any()
+    assert (whole.output.abs() > 1e36).any()
+    for count in (1, 3):
+        with threads(count):
+            assert_same_bits(by_kernel(query, key, value, mask=mask, sinks=sinks), whole, f"{count} threads")
+    key[:, :, 590:], value[:, :, 590:] = NAN, INF
+    for start in range(0, MANY, 5):
+        rows = slice(start, start + 5)
+        part = by_kernel(query[1:, :, rows], key[1:], value[1:], mask=mask[rows], sinks=sinks)
+        expected = AttentionResult(whole.output[1:, :, rows], whole.logsumexp[1:, :, rows])
+        assert_same_bits(part, expected, f"rows from {start}")
 
 
 # --- merging

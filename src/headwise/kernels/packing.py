@@ -281,12 +281,19 @@ def times_zero(builder: ir.IRBuilder, numbers: ir.Value, count: ir.Value, result
     """Leave the sum of `0 * number`: 0 if all of whole panels are finite, else NaN."""
     lanes = Lanes(builder, GEOMETRY.lanes)
     zero = lanes.constant(0.0)
-    total = cgutils.alloca_once(builder, lanes.type)
-    builder.store(zero, total)
-    with counting(builder, integer(0), count, lanes.lanes) as place:
-        builder.store(lanes.fma(lanes.load(numbers, place), zero, builder.load(total)), total)
-    found = builder.load(total)
-    summed = builder.extract_element(found, ir.Constant(INT32, 0))
-    for lane in range(1, lanes.lanes):
-        summed = builder.fadd(summed, builder.extract_element(found, ir.Constant(INT32, lane)))
-    builder.store(summed, result)
+    # Four sums in turn: one would wait for each of its own additions.
+    totals = [cgutils.alloca_once(builder, lanes.type) for _ in range(4)]
+    for total in totals:
+        builder.store(zero, total)
+    together = builder.mul(builder.udiv(count, integer(4 * lanes.lanes)), integer(4 * lanes.lanes))
+    for first, last, sums in ((integer(0), together, totals), (together, count, totals[:1])):
+        with counting(builder, first, last, len(sums) * lanes.lanes) as start:
+            for number, total in enumerate(sums):
+                place = builder.add(start, integer(number * lanes.lanes))
+                builder.store(lanes.fma(lanes.load(numbers, place), zero, builder.load(total)), total)
+    one, two, three, four = (builder.load(total) for total in totals)
+    found = builder.fadd(builder.fadd(one, two), builder.fadd(three, four))
+    is_number = builder.fcmp_ordered("ord", found, found)
+    bits = builder.bitcast(is_number, ir.IntType(lanes.lanes))
+    all_are = builder.icmp_unsigned("==", bits, ir.Constant(ir.IntType(lanes.lanes), -1))
+    builder.store(builder.select(all_are, ir.Constant(FLOAT, 0.0), ir.Constant(FLOAT, float("nan"))), result)

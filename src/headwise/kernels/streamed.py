@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from headwise.kernels.bringing import bring_keys, bring_values
-from headwise.kernels.careful import sum_carefully
+from headwise.kernels.careful import mend_rows, sum_carefully
 from headwise.kernels.emission import inner, leaf
 from headwise.kernels.geometry import CHAIN, PANEL, TILE
 from headwise.kernels.host import GEOMETRY
@@ -91,6 +91,7 @@ def join_shares(
             for column in range(row * width, row * width + width):
                 desk.outputs[column] = fused(share[column], new, desk.outputs[column] * old)
     write_rows(problem, desk, batch, count)
+    mend_rows(problem, desk, batch, kv_head, count)
 
 
 @inner

@@ -108,6 +108,7 @@ class Visibility:
         total = _sum([_rows_of(tensor, rows) for tensor in self.additive], dtype)
         seen = total.detach() if hidden is None else total.detach().masked_fill(hidden, -torch.inf)
         shift = seen.amax(-1) if self.sizes.kv_len else seen.new_zeros(seen.shape[:-1])
+        shift = shift.masked_fill(shift == torch.inf, 0.0)  # infinity minus itself would be NaN
         return Bias((total - shift[..., None]).to(dtype), shift.to(dtype))
 
 
