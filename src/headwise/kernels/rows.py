@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from headwise.kernels.bias_and_mask import largest_bias, largest_shown_bias
 from headwise.kernels.emission import inner, leaf
 from headwise.kernels.geometry import PANEL
 from headwise.kernels.ledger import (
@@ -73,8 +74,7 @@ def bring_rows(
     for place in range(count * padded_width(problem.value_head_dim)):
         desk.outputs[place] = 0.0
     if problem.has_bias:
-        for row in range(count):
-            desk.shifts[row] = _shift_of(problem, desk, batch, row)
+        _note_shifts(problem, desk, batch, count)
 
 
 @inner
@@ -105,24 +105,36 @@ def bias_line(problem: Problem, desk: Desk, batch: int, row: int) -> Floats:
 
 
 @inner
-def _shift_of(problem: Problem, desk: Desk, batch: int, row: int) -> np.float32:
-    """Return what is taken off the bias: the largest that the row sees, or more if its sink lies higher.
+def _note_shifts(problem: Problem, desk: Desk, batch: int, count: int) -> None:
+    """Note what is taken off each row's bias: the largest that it sees, or more if its sink lies higher.
 
     However large the bias is, the scores keep their digits; and where all of it lies far below 0, so does the
     sink, beside which the keys then weigh nothing.
     """
-    largest = _NOTHING
-    bias, step = bias_line(problem, desk, batch, row), problem.bias_strides[3]
-    mask, mask_step = mask_line(problem, desk, batch, row), problem.mask_strides[3]
-    for key in range(desk.starts[row], desk.stops[row]):
-        seen = not problem.has_mask or mask[key * mask_step] != 0
-        if seen and bias[key * step] > largest:
-            largest = bias[key * step]
-    if largest == _NOTHING:
-        return np.float32(0.0)
-    if largest >= 0.0 or not problem.has_sinks:
-        return largest
-    return max(largest, min(problem.sinks[desk.heads[row]], np.float32(0.0)))
+    heads_share = problem.bias_strides[1] == 0 and (not problem.has_mask or problem.mask_strides[1] == 0)
+    for row in range(count):
+        if heads_share and row > 0 and desk.positions[row] == desk.positions[row - 1]:
+            desk.shifts[row] = desk.shifts[row - 1]
+        else:
+            _note_largest(problem, desk, batch, row)
+    for row in range(count):
+        largest = desk.shifts[row]
+        if largest == _NOTHING:
+            desk.shifts[row] = 0.0
+        elif largest < 0.0 and problem.has_sinks:
+            desk.shifts[row] = max(largest, min(problem.sinks[desk.heads[row]], np.float32(0.0)))
+
+
+@leaf
+def _note_largest(problem: Problem, desk: Desk, batch: int, row: int) -> None:
+    """Note the largest bias that a row sees."""
+    bias, step, found = bias_line(problem, desk, batch, row), problem.bias_strides[3], moved(desk.shifts, row)
+    start, stop = desk.starts[row], desk.stops[row]
+    if problem.has_mask:
+        mask = mask_line(problem, desk, batch, row)
+        largest_shown_bias(bias, step, mask, problem.mask_strides[3], start, stop, found)
+    else:
+        largest_bias(bias, step, start, stop, found)
 
 
 @inner
@@ -169,7 +181,7 @@ def _settle(problem: Problem, desk: Desk, batch: int, row: int) -> None:
     desk.divisors[row], desk.gates[row] = total, gate_of(problem, batch, head)
     # Of a row that sees nothing 0 remains. One that sees keys at -inf alone has no softmax: 0 / 0.
     if total == 0.0 and not sees_any(problem, desk, batch, row):
-        desk.divisors[row] = 1.0
+        desk.divisors[row], desk.gates[row] = 1.0, 0.0  # not even a gate that is NaN shows there
     if desk.gates[row] == 0.0:
         desk.divisors[row], desk.gates[row] = 1.0, 0.0  # -0.0 would show
         width = padded_width(problem.value_head_dim)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from headwise.kernels.bias_and_mask import add_bias, hide_masked, narrow_strip
 from headwise.kernels.emission import inner, leaf
 from headwise.kernels.geometry import CHAIN, PANEL, TILE
 from headwise.kernels.ledger import LEDGER_ROWS, TILE_MAXIMUM, TILE_SUM
 from headwise.kernels.memory import Floats, Integers, moved
 from headwise.kernels.problem import Desk, Problem
 from headwise.kernels.products import FRESH, SUMMED, multiply
-from headwise.kernels.rows import bias_line, mask_line
 from headwise.kernels.softmax import cap_scores, weigh_tile
 
 STRIP = 4
@@ -50,12 +50,12 @@ def find_strips(problem: Problem, desk: Desk, batch: int, count: int, tile: int)
         row = strip * STRIP
         rows = min(STRIP, count - row)
         start, stop, is_partial = _seen_by(moved(desk.starts, row), moved(desk.stops, row), rows, tile)
-        if problem.has_mask:
-            is_partial = True
-            start, stop = _trimmed(problem, desk, batch, row, rows, tile, start, stop)
         desk.strip_starts[strip] = start
         desk.strip_stops[strip] = stop
         desk.strip_partial[strip] = is_partial
+        if problem.has_mask and start < stop:
+            _narrow(problem, desk, batch, row, rows, tile, strip)
+            start, stop = desk.strip_starts[strip], desk.strip_stops[strip]
         if start < stop:
             first, last = min(first, start), max(last, stop)
     return first, last
@@ -75,27 +75,16 @@ def _seen_by(starts: Integers, stops: Integers, rows: int, tile: int) -> tuple[i
     return first, last, latest > first or earliest < last
 
 
-@inner
-def _trimmed(
-    problem: Problem, desk: Desk, batch: int, row: int, rows: int, tile: int, start: int, stop: int
-) -> tuple[int, int]:
-    """Return the range without the panels at both ends of which the mask shows no key to any row."""
-    while start < stop and not _any_seen(problem, desk, batch, row, rows, tile + start):
-        start += PANEL
-    while start < stop and not _any_seen(problem, desk, batch, row, rows, tile + stop - PANEL):
-        stop -= PANEL
-    return start, stop
-
-
-@inner
-def _any_seen(problem: Problem, desk: Desk, batch: int, first: int, rows: int, panel: int) -> bool:
-    step = problem.mask_strides[3]
-    for row in range(first, first + rows):
-        mask = mask_line(problem, desk, batch, row)
-        for key in range(max(panel, desk.starts[row]), min(panel + PANEL, desk.stops[row])):
-            if mask[key * step] != 0:
-                return True
-    return False
+@leaf
+def _narrow(problem: Problem, desk: Desk, batch: int, row: int, rows: int, tile: int, strip: int) -> None:
+    """Take the mask into account in what is noted about the strip of the rows `row .. row + rows`."""
+    across, down, step = problem.mask_strides[1], problem.mask_strides[2], problem.mask_strides[3]
+    narrow_strip(
+        1 if across == 0 and down == 0 else rows,  # the same line for all
+        moved(problem.mask, batch * problem.mask_strides[0] + tile * step),
+        moved(desk.heads, row), moved(desk.positions, row), across, down, step, problem.kv_len - tile,
+        moved(desk.strip_starts, strip), moved(desk.strip_stops, strip), moved(desk.strip_partial, strip),
+    )  # fmt: skip
 
 
 @inner
@@ -114,26 +103,26 @@ def weigh_strips(problem: Problem, desk: Desk, batch: int, count: int, tile: int
         if problem.softcap != 0.0:
             cap_scores(rows, scores, TILE, start, stop, problem.softcap)
         if problem.has_bias:
-            for row in range(first, first + rows):
-                _add_bias(problem, desk, batch, row, tile, start, stop)
+            _add_bias(problem, desk, batch, first, rows, tile, start, stop)
         if desk.strip_partial[strip]:
             for row in range(first, first + rows):
                 _hide_outside(desk, row, tile, start, stop)
-        if problem.has_mask:
-            for row in range(first, first + rows):
-                _hide_masked(problem, desk, batch, row, tile, start, stop)
+            if problem.has_mask:
+                _hide_masked(problem, desk, batch, first, rows, tile, start, stop)
         weigh_tile(rows, scores, TILE, start, stop, moved(desk.ledger, first))
 
 
-@inner
-def _add_bias(problem: Problem, desk: Desk, batch: int, row: int, tile: int, start: int, stop: int) -> None:
-    scores = moved(desk.weights, row * TILE)
-    bias, step = bias_line(problem, desk, batch, row), problem.bias_strides[3]
-    shift = desk.shifts[row]
-    for key in range(start, min(stop, problem.kv_len - tile)):
-        added = bias[(tile + key) * step]
-        # Not a sum: the score of a hidden key may be NaN or infinite.
-        scores[key] = _HIDDEN if added == _HIDDEN else scores[key] + (added - shift)
+@leaf
+def _add_bias(
+    problem: Problem, desk: Desk, batch: int, row: int, rows: int, tile: int, start: int, stop: int
+) -> None:
+    across, down, step = problem.bias_strides[1], problem.bias_strides[2], problem.bias_strides[3]
+    add_bias(
+        rows, moved(desk.weights, row * TILE),
+        moved(problem.bias, batch * problem.bias_strides[0] + tile * step),
+        moved(desk.heads, row), moved(desk.positions, row), across, down, step,
+        moved(desk.shifts, row), start, min(stop, problem.kv_len - tile),
+    )  # fmt: skip
 
 
 @leaf
@@ -146,12 +135,14 @@ def _hide_outside(desk: Desk, row: int, tile: int, start: int, stop: int) -> Non
         scores[key] = _HIDDEN
 
 
-@inner
+@leaf
 def _hide_masked(
-    problem: Problem, desk: Desk, batch: int, row: int, tile: int, start: int, stop: int
+    problem: Problem, desk: Desk, batch: int, row: int, rows: int, tile: int, start: int, stop: int
 ) -> None:
-    scores = moved(desk.weights, row * TILE)
-    mask, step = mask_line(problem, desk, batch, row), problem.mask_strides[3]
-    for key in range(start, min(stop, problem.kv_len - tile)):
-        if mask[(tile + key) * step] == 0:
-            scores[key] = _HIDDEN
+    across, down, step = problem.mask_strides[1], problem.mask_strides[2], problem.mask_strides[3]
+    hide_masked(
+        rows, moved(desk.weights, row * TILE),
+        moved(problem.mask, batch * problem.mask_strides[0] + tile * step),
+        moved(desk.heads, row), moved(desk.positions, row), across, down, step,
+        start, min(stop, problem.kv_len - tile),
+    )  # fmt: skip
