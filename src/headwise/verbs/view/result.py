@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headwise.evidence import STATISTICS, Statistic
+from headwise.models.attachment import Unseen
+from headwise.models.head_scores import HeadScores
 from headwise.models.tokens import Token
 
 Float32 = NDArray[np.float32]
+Part = Literal["encoder", "decoder", "cross"]
+"""Which attention of an encoder-decoder: the encoder's own, the decoder's own, or the decoder's over what the
+encoder read."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,7 @@ class LayerMaps:
     - weights `[num_heads, seq_len, seq_len]`, or None where the text is too long to keep them
     - sink `[num_heads, seq_len]`: the mass a learned sink took, or None where the layer has none
     - exact_weights `[num_heads, rows, kv_len]`: the rows of `View.exact_rows`, or None where there are none
+    - name: the path of the layer's module in the model
 
     In cross attention seq_len counts the tokens that ask and kv_len those that are asked, thumbnails are
     `[num_heads, r, c]` and weights `[num_heads, seq_len, kv_len]`. A layer looked at closely may have larger
@@ -75,6 +82,7 @@ class LayerMaps:
     weights: Float32 | None
     sink: Float32 | None
     exact_weights: Float32 | None = None
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,6 +104,9 @@ class View:
     - image_grid: rows and columns of an image's patches, or None. They are the last of the tokens that are
       looked at, row by row; what stands before them, a class token for example, is no part of the image.
     - exact_rows: the queries whose weights were asked for, ascending; see `LayerMaps.exact_weights`
+    - part: of an encoder-decoder the attention that is shown, else None
+    - unseen: modules that mix tokens, or may, and are not recorded
+    - head_scores: how much each head does of one known thing, on random tokens, or None where not asked for
     """
 
     facts: ModelFacts
@@ -109,6 +120,9 @@ class View:
     key_tokens: tuple[Token, ...] | None = None
     image_grid: tuple[int, int] | None = None
     exact_rows: tuple[int, ...] = ()
+    part: Part | None = None
+    unseen: tuple[Unseen, ...] = ()
+    head_scores: HeadScores | None = None
 
     def heads_of(self, layer: int) -> tuple[HeadSummary, ...]:
         """Return the heads of one layer."""
