@@ -1,9 +1,9 @@
 """How heavy is the page of `view` on long texts, 270 heads: size, first paint, opening a head, hovering.
 
 At 1,024 tokens, with the weights of one layer in focus, and at 8,000 (the figures that begin with long_). The
-data are made up by the same code as in the tests; nothing in them repeats, so that a real page is smaller. Frames
-are those drawn while the pointer moves over the text; the longest is told as well, but on a busy machine it says
-more about the machine.
+data are made up by the same code as in the tests; nothing in them repeats, so that a real page is smaller.
+Frames are those drawn while the pointer moves over the text; the longest is told as well, but on a busy
+machine it says more about the machine.
 """
 
 from __future__ import annotations

@@ -100,3 +100,39 @@ def _exact_rows(random: np.random.Generator, num_heads: int, rows: tuple[int, ..
         np.arange(count) <= np.array(rows)[:, None]
     )
     return (grown / grown.sum(axis=2, keepdims=True)).astype(np.float32)
+
+
+def open_view(
+    queries: int, keys: int | None = None, *, grid: tuple[int, int] | None = None, seed: int = 6
+) -> View:
+    """A view in which every token sees all: of an encoder, or, where `keys` is given, of another text."""
+    random = np.random.default_rng(seed)
+    count = queries if keys is None else keys
+    found = []
+    for layer in range(2):
+        weights = random.dirichlet([0.3] * count, (4, queries)).astype(np.float32)
+        order = np.argsort(-weights, axis=2)[..., :8]
+        rows = {one.name: random.random((4, queries), np.float32) for one in STATISTICS}
+        top = np.take_along_axis(weights, order, axis=2)
+        found.append(LayerMaps(layer, 4, 2, weights, top, order, rows, weights, None))
+    heads = tuple(
+        HeadSummary(layer, head, head // 2, 1.0, 0.5, None, 0.1, None)
+        for layer in (0, 1)
+        for head in range(4)
+    )
+    tokens = _tokens(SENTENCE, queries)
+    if grid is not None:
+        patches = tuple(Token(i, "", "special") for i in range(grid[0] * grid[1]))
+        before = tuple(Token(0, "[CLS]", "special") for _ in range(count - len(patches)))
+    others = (
+        _tokens([" Die", " Bank", " hob", " die", " Zinsen"], count) if grid is None else before + patches
+    )
+    return View(
+        ModelFacts("open", "bart", 2, 4, 2, 16, 0, causal=False),
+        "made up", tokens if keys is not None or grid is None else others, (), heads, tuple(found), 0.0,
+        key_tokens=None if keys is None else others, image_grid=grid,
+    )  # fmt: skip
+
+
+def _tokens(words: list[str], count: int) -> tuple[Token, ...]:
+    return tuple(Token(i, words[i % len(words)], "text") for i in range(count))

@@ -118,6 +118,12 @@ def make(
     return Made(header, blocks, weights)
 
 
+def compared(first: Made, second: Made) -> Made:
+    """The page of two runs."""
+    blocks = first.blocks | {f"second/{name}": block for name, block in second.blocks.items()}
+    return Made(first.header | {"against": second.header}, blocks, first.weights + second.weights)
+
+
 def saved(made: Made, folder: Path) -> Path:
     """Write the page of `made` into `folder`."""
     path = folder / "page.html"

@@ -24,9 +24,10 @@ from headwise.verbs.view.page_blocks import Packer
 
 # Later scripts use the names of earlier ones.
 SCRIPTS = (
-    "words", "ink", "data", "axis", "heads", "state", "strip", "text", "maplayout", "mapink", "mapwords",
-    "headmap", "caption", "matrix", "arcs", "readings", "siblings", "bench", "csv", "figure", "headpicture",
-    "mappicture", "save", "mapzone", "facts", "keys", "main",
+    "words", "ink", "patches", "data", "twins", "axis", "heads", "state", "strip", "text", "maplayout",
+    "mapink", "mapsource", "mapwords", "headmap", "caption", "matrix", "arcs", "bridges", "readings",
+    "siblings", "bench", "csv", "figure", "headpicture", "mappicture", "save", "mapzone", "facts", "keys",
+    "main",
 )  # fmt: skip
 DTYPES = ("uint8", "uint16", "uint32", "float32")
 BLOCK_NAME = re.compile(r"(second/)?[a-z_]+/[0-9]+(/[a-z_]+)?")
@@ -59,8 +60,8 @@ def build_page(
         >>> code = np.full((1, 1, 1), 255, dtype=np.uint8)
         >>> layer = {"layer": 0, "num_heads": 1, "num_kv_heads": 1, "sink": False, "tile": True}
         >>> layer |= {"exact_rows": False, "map_rows": 1, "map_columns": 1}
-        >>> sizes = {"seq_len": 1, "kv_len": 1, "exact_rows": [], "statistics": [], "against": None}
-        >>> header = {"model": {"name": "tiny"}, "layers": [layer], **sizes}
+        >>> sizes = {"seq_len": 1, "kv_len": 1, "exact_rows": [], "statistics": [], "image_grid": None}
+        >>> header = {"model": {"name": "tiny"}, "layers": [layer], "against": None, **sizes}
         >>> page = build_page(header, {"thumbnails/0": code, "weights/0": code})
         >>> page.startswith("<!DOCTYPE html>")
         True
@@ -112,8 +113,21 @@ def _check(header: dict[str, Any], blocks: dict[str, NDArray[Any]]) -> None:
                 f"block {name!r} holds {block.dtype.name}; the page reads {', '.join(DTYPES)}: cast it first"
             )
     for run, prefix in ((header, ""), (header["against"], "second/")):
+        if run:
+            _check_grid(run)
         for layer in run["layers"] if run else ():
             _check_layer(run, layer, {name: prefix + name for name in _shapes(run, layer)}, blocks)
+
+
+def _check_grid(run: dict[str, Any]) -> None:
+    if run["image_grid"] is None:
+        return
+    rows, columns = run["image_grid"]
+    if not 0 < rows * columns <= run["kv_len"]:
+        raise ArgumentError(
+            f"image_grid={(rows, columns)} has {rows * columns} patches, and there are {run['kv_len']} "
+            "tokens to look at; give the rows and columns of the patches among them"
+        )
 
 
 def _check_layer(

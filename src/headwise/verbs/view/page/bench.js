@@ -3,7 +3,7 @@ function Bench(run) {
   const NEW_HEAD = ["layer", "head", "discount", "look"];
   const text = TextZone(run);
   const matrix = Matrix(run);
-  const arcs = Arcs(run);
+  const arcs = run.grid ? null : run.crossed ? Bridges(run) : Arcs(run);   // patches stand in no line
   const readings = Readings(run);
   const siblings = Siblings(run);
   let drawn = null;            // the HeadWeights on show
@@ -11,6 +11,7 @@ function Bench(run) {
   function build() {
     text.build();
     matrix.build();
+    run.part("arcs").toggleAttribute("hidden", !arcs);
   }
 
   function words(state) {
@@ -19,25 +20,26 @@ function Bench(run) {
       .filter((one) => one.layer === state.layer && one.kv_head === kvHead && one.head !== state.head)
       .map((one) => one.head);
     run.part("depth-heading").textContent = "Layer " + state.layer + ", head " + state.head;
-    run.part("depth-facts").textContent = others.length
+    const whose = Data.runs.length > 1 ? run.name + ": " : "";
+    run.part("depth-facts").textContent = whose + (others.length
       ? "reads KV head " + kvHead + ", as " + (others.length === 1 ? "head " : "heads ") + Words.list(others) + (others.length === 1 ? " does" : " do")
-      : "has KV head " + kvHead + " to itself";
+      : "has KV head " + kvHead + " to itself");
   }
 
   /* Draws what changed; false while the layer is being unpacked. */
   function render(state, changed) {
-    text.pinned(State.pinned(run).token);
+    text.pinned(State.pinned(run).token, State.pinned(run).direction);
     const head = Heads.ready(run, state.layer, state.head, () => State.announce(["layer"]));
     if (!head) return false;
     if (head !== drawn || NEW_HEAD.some((name) => changed.has(name))) {
       words(state);
       matrix.draw(state, head);
-      arcs.draw(state, head);
+      if (arcs) arcs.draw(state, head);
       siblings.draw(state);
       drawn = head;
     } else {
       matrix.follow(state);
-      arcs.follow(state, head);
+      if (arcs) arcs.follow(state, head);
     }
     text.draw(state, head);
     readings.row(state, head);

@@ -10,8 +10,10 @@ const Caption = (function () {
   /* The model and the text of a run, and the program that drew it. */
   function source(run) {
     const { program } = Data.header;
-    return run.header.model.name + " on " + Words.count(run.header.seq_len, "token") + ": “" + excerpt(run.queries)
-      + "” Drawn by " + program.name + " " + program.version + ".";
+    const texts = [...(run.crossed || !run.grid ? [run.queries] : []), ...(run.crossed && !run.grid ? [run.keys] : [])];
+    const quoted = texts.map((tokens) => "“" + excerpt(tokens) + "”").join(" looking at ");
+    return run.header.model.name + " on " + Words.size(run) + (quoted ? ": " + quoted : ".")
+      + " Drawn by " + program.name + " " + program.version + ".";
   }
 
   const head = (run, state) => run.header.model.name + ", layer " + state.layer + ", head " + state.head;

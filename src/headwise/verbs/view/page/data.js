@@ -52,11 +52,16 @@ const Data = (function () {
   function run(found, index) {
     const layers = new Map(found.layers.map((layer) => [layer.layer, layer]));
     const heads = new Map(found.heads.map((head) => [head.layer + "." + head.head, head]));
+    const { image_grid: grid, key_tokens: others } = found;
+    const keys = grid ? Patches.named(others ?? found.tokens, grid) : others ?? found.tokens;
     return {
       index,
       header: found,
-      queries: found.tokens,
-      keys: found.tokens,
+      name: nameOf(found, index),
+      queries: others ? found.tokens : keys,
+      keys,
+      grid,
+      crossed: found.key_tokens !== null,
       suffix: index ? "-second" : "",
       part: (id) => document.getElementById(index ? id + "-second" : id),
       block: (name) => block(index ? "second/" + name : name),
@@ -66,5 +71,17 @@ const Data = (function () {
     };
   }
 
-  return { header, runs: [header].map(run) };
+  /* What tells two runs apart: the model, or else the text. */
+  function nameOf(found, index) {
+    if (header.against && header.model.name !== header.against.model.name) return found.model.name;
+    return (index ? "second" : "first") + " text";
+  }
+
+  /* Whether both runs have what `part` tells of a run alike; one run is like itself. */
+  const alike = (part) => !header.against || JSON.stringify(part(header)) === JSON.stringify(part(header.against));
+  const sameHeads = alike((run) => run.layers.map((layer) => [layer.layer, layer.num_heads, layer.num_kv_heads]));
+  const sameTokens = alike((run) => [run.tokens, run.key_tokens ?? []].map((tokens) => tokens.map((token) => token.text)));
+  const sameLength = alike((run) => [run.seq_len, run.kv_len, run.layers.map((layer) => [layer.map_rows, layer.map_columns])]);
+
+  return { header, runs: [header, header.against].filter(Boolean).map(run), sameHeads, sameTokens, sameLength };
 })();

@@ -10,10 +10,10 @@ const Facts = (function () {
       : Words.count(facts.num_heads, "query head") + " on " + Words.count(facts.num_kv_heads, "KV head");
     const parts = [
       facts.family, Words.count(facts.layers, "layer"), most + shared + " a layer", "head_dim " + facts.head_dim,
-      facts.causal ? "causal" : "looks both ways",
+      run.crossed ? "looks at another text" : facts.causal ? "causal" : "looks both ways",
     ];
     if (facts.causal && facts.kv_bytes_per_token) parts.push(Words.count(facts.kv_bytes_per_token, "byte") + " of KV cache a token");
-    run.part("facts").textContent = parts.join(" · ");
+    run.part("facts").textContent = (runs.length > 1 ? [run.name, ...parts] : parts).join(" · ");
   }
 
   function nextTokens(run) {
@@ -35,8 +35,8 @@ const Facts = (function () {
     const held = difference === null ? "not compared with the reference attention" : "largest difference of a logit from "
       + run.header.reference + " attention, on a probe, " + (difference === 0 ? "none" : difference.toExponential(2));
     return [
-      header.program.name + " " + header.program.version, run.header.model.name,
-      Words.count(run.header.seq_len, "token"), held,
+      ...(runs.length > 1 ? [run.name] : []), header.program.name + " " + header.program.version, run.header.model.name,
+      Words.size(run), held,
     ].join(" · ");
   }
 
@@ -69,17 +69,32 @@ const Facts = (function () {
     }
   }
 
+  function title() {
+    if (runs.length < 2) return header.model.name;
+    const [first, second] = runs.map((run) => run.header.model.name);
+    return first === second ? first + ", two texts" : first + " against " + second;
+  }
+
+  /* "10 tokens", "8 and 10 tokens" */
+  function counts(of, word) {
+    const numbers = [...new Set(runs.map(of))];
+    return numbers.length === 1 ? Words.count(numbers[0], word) : Words.list(numbers.map((one) => one.toLocaleString("en-US"))) + " " + word + "s";
+  }
+
   function write() {
-    byId("model-name").textContent = header.model.name;
-    byId("text-heading").textContent = Words.count(header.seq_len, "token");
-    byId("map-heading").textContent = Words.count(header.heads.length, "head");
+    byId("model-name").textContent = title();
+    byId("text-heading").textContent = runs.some((run) => run.crossed || run.grid) ? runs.map(Words.size).join(" · ")
+      : counts((run) => run.header.seq_len, "token");
+    byId("map-heading").textContent = counts((run) => run.header.heads.length, "head");
     byId("map-open").setAttribute("aria-label", "open this head");
     for (const run of runs) {
       model(run);
       nextTokens(run);
+      run.part("text-name").textContent = run.name;
+      run.part("text-name").hidden = runs.length < 2;
+      run.part("run-line").textContent = ran(run);
+      run.part("exact-line").textContent = carried(run);
     }
-    byId("run-line").textContent = ran(runs[0]);
-    byId("exact-line").textContent = carried(runs[0]);
     byId("caveats").textContent = header.caveats;
     choices();
   }

@@ -1,13 +1,15 @@
 /* A map of all heads: one canvas for the ink, and over it one element a head, which is what is pointed at,
    focused and read out. */
-function HeadMap(run, ids) {
-  // ids: what stands behind the names of the map's parts in the document
+function HeadMap(source) {
+  const { run } = source;
   const { header } = run;
-  const part = (id) => document.getElementById(id + ids);
+  const part = (id) => document.getElementById(id + source.suffix);
   const room = document.getElementById("map-zone");
   const host = part("map");
   const grid = part("grid");
   const canvas = part("map-ink");
+  const BESIDE_GAP = 32;       // between maps that are compared, as the style sheet has it
+  const LEAST_BESIDE = 240;
   const cells = new Map();
   let plan = null;
   let focusable = null;
@@ -18,7 +20,7 @@ function HeadMap(run, ids) {
 
   function describe(layer, head) {
     const found = run.head(layer, head);
-    const numbers = header.statistics.map(({ key, label }) => label + " " + Words.digits(found[key]));
+    const numbers = header.statistics.map(({ key, label }) => label + " " + source.say(found, key));
     return "layer " + layer + ", head " + head + ", KV head " + found.kv_head + ": " + numbers.join(", ");
   }
 
@@ -99,7 +101,10 @@ function HeadMap(run, ids) {
 
   /* Puts rows, labels and cells where the order and the width want them. */
   function arrange(state) {
-    plan = MapLayout.of(run).arrange(room.clientWidth, state.order);
+    const beside = (room.clientWidth - BESIDE_GAP * (MapSource.all.length - 1)) / MapSource.all.length;
+    const available = beside >= LEAST_BESIDE ? beside : room.clientWidth;
+    // Where two runs have the same heads, the first one's numbers order all.
+    plan = MapLayout.of(Data.sameHeads ? Data.runs[0] : run).arrange(available, state.order);
     host.style.width = plan.width + "px";
     host.style.height = plan.height + "px";
     const rows = plan.rows.map((row) => {
@@ -146,7 +151,7 @@ function HeadMap(run, ids) {
     shown.tabIndex = 0;
   }
 
-  const paint = (state) => MapInk.paint(run, canvas, plan, state);
+  const paint = (state) => MapInk.paint(source, canvas, plan, state);
 
   return { build, arrange, paint, mark, open, focusPinned, plan: () => plan };
 }

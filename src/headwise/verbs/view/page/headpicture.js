@@ -49,7 +49,7 @@ const HeadPicture = (function () {
     const svg = bench.run.part("arcs");
     const box = svg.getBBox();
     const caption = [
-      Caption.head(bench.run, state) + ", as arcs over the text. Inked: “" + bench.readings.heading() + "”; width is the weight, ink its square root."
+      Caption.head(bench.run, state) + ", as " + (bench.run.crossed ? "lines between the texts" : "arcs over the text") + ". Inked: “" + bench.readings.heading() + "”; width is the weight, ink its square root."
         + Caption.discounted(state, head.sinks),
       Caption.source(bench.run),
     ];
@@ -91,7 +91,7 @@ const HeadPicture = (function () {
     for (let query = 0; all && query < head.rows; query++) {
       for (const link of head.from(query, state.discount)) {
         const chosen = (from ? query : link.token) === state.token;
-        if (link.weight >= least && link.token !== query && !chosen) rows.push(line(bench, shown, query, link.token, link));
+        if (link.weight >= least && (bench.run.crossed || link.token !== query) && !chosen) rows.push(line(bench, shown, query, link.token, link));
       }
     }
     return Csv.table(COLUMNS, rows);

@@ -12,6 +12,7 @@ const Heads = (function () {
       const info = run.layer(layer);
       this.rows = run.queries.length;
       this.columns = run.keys.length;
+      this.crossed = run.crossed;
       this.full = blocks.weights !== null;
       this.exact = blocks.weights instanceof Float32Array;
       this.choice = run.header.keys;
@@ -29,8 +30,9 @@ const Heads = (function () {
       this.factors = this.withoutFirst();
     }
 
-    /* The first token that sees anything: tokens before it are padding. */
+    /* The first token that sees anything: tokens before it are padding. Of another text it is the first one. */
     firstVisible() {
+      if (this.crossed) return 0;
       for (let row = 0; row < this.rows; row++) {
         let seen = false;
         this.eachInRow(row, () => { seen = true; });

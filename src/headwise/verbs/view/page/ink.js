@@ -3,9 +3,8 @@
    richer the middle is than a straight line. */
 const Ink = (function () {
   const STEPS = 256;
-  let colours = [];          // css colour of each step
-  let packed = null;         // the same as 32-bit pixels for ImageData
-  let words = [];            // black or white, whichever is read better on that step
+  const MIDDLE = 128;
+  const palettes = {};       // name -> {colours, words, packed}: css colours, black or white for words, pixels
 
   const toLinear = (c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
   const toCoded = (c) => (c <= 0.0031308 ? 12.92 * c : 1.055 * c ** (1 / 2.4) - 0.055);
@@ -38,29 +37,38 @@ const Ink = (function () {
 
   const luminance = ([r, g, b]) => 0.2126 * r + 0.7152 * g + 0.0722 * b;
 
-  /* Mixes the scale anew from the style sheet; called at the start and when light turns to dark. */
-  function mix() {
-    const style = getComputedStyle(document.documentElement);
-    const read = (name) => style.getPropertyValue(name).trim();
-    const [paper, full] = ["--paper", "--full"].map((name) => toLab(channels(read(name))));
-    const chroma = Math.hypot(full[1], full[2]);
-    const richness = Number(read("--richness")) / chroma;
-    colours = [];
-    words = [];
+  /* Colours, from black to white those read best on them, and pixels, of 256 colours in OKLab. */
+  function palette(labs) {
+    const colours = [];
+    const words = [];
     const bytes = new Uint8ClampedArray(STEPS * 4);
-    for (let step = 0; step < STEPS; step++) {
-      const share = step / (STEPS - 1);
-      const straight = paper.map((from, i) => from + share * (full[i] - from));
-      const more = richness * Math.sin(Math.PI * share);
-      const linear = fromLab([straight[0], straight[1] + more * full[1], straight[2] + more * full[2]]);
-      const rgb = linear.map((c) => Math.round(255 * Math.min(1, Math.max(0, toCoded(Math.max(0, c))))));
+    labs.forEach((lab, step) => {
+      const rgb = fromLab(lab).map((c) => Math.round(255 * Math.min(1, Math.max(0, toCoded(Math.max(0, c))))));
       bytes.set([...rgb, 255], step * 4);
       colours.push("rgb(" + rgb.join(", ") + ")");
       const light = luminance(rgb.map((c) => toLinear(c / 255)));
       // One of the two always reaches sqrt(21) = 4.58 to 1.
       words.push((light + 0.05) ** 2 > 1.05 * 0.05 ? "#000000" : "#ffffff");
-    }
-    packed = new Uint32Array(bytes.buffer);
+    });
+    return { colours, words, packed: new Uint32Array(bytes.buffer) };
+  }
+
+  /* Mixes the scales anew from the style sheet; called at the start and when light turns to dark. */
+  function mix() {
+    const style = getComputedStyle(document.documentElement);
+    const read = (name) => style.getPropertyValue(name).trim();
+    const [paper, full, less, more] = ["--paper", "--full", "--less", "--more"].map((name) => toLab(channels(read(name))));
+    const between = (end, share) => paper.map((from, i) => from + share * (end[i] - from));
+    const richness = Number(read("--richness")) / Math.hypot(full[1], full[2]);
+    const steps = Array.from({ length: STEPS }, (_, step) => step);
+    palettes.scale = palette(steps.map((step) => {
+      const share = step / (STEPS - 1);
+      const rich = richness * Math.sin(Math.PI * share);
+      const [lightness, a, b] = between(full, share);
+      return [lightness, a + rich * full[1], b + rich * full[2]];
+    }));
+    // From less through the paper, at the middle step, to more.
+    palettes.difference = palette(steps.map((step) => between(step < MIDDLE ? less : more, Math.min(1, Math.abs(step - MIDDLE) / (MIDDLE - 1)))));
   }
 
   const step = (share) => Math.round((STEPS - 1) * Math.min(1, Math.max(0, share)));
@@ -76,7 +84,8 @@ const Ink = (function () {
   }
 
   /* A canvas holding `columns` x `rows` steps of ink, one pixel each, to be enlarged without blurring. */
-  function image(steps, columns, rows) {
+  function image(steps, columns, rows, name = "scale") {
+    const { packed } = palettes[name];
     const pixels = new Uint32Array(columns * rows);
     for (let i = 0; i < pixels.length; i++) pixels[i] = packed[steps[i]];
     const canvas = document.createElement("canvas");
@@ -88,7 +97,7 @@ const Ink = (function () {
   }
 
   /* A legend: the scale as a strip, and the numbers of `marks` ({at: 0..1, text}) under it. */
-  function legend(host, title, marks) {
+  function legend({ title, marks, palette: name }) {
     const canvas = Words.element("canvas");
     const strip = Words.element("div", "strip");
     strip.append(canvas);
@@ -97,16 +106,23 @@ const Ink = (function () {
       tick.style.left = 100 * mark.at + "%";
       strip.append(tick);
     }
-    host.replaceChildren(Words.element("span", "quiet", title), strip);
     const context = sized(canvas, 160, 8);
     context.imageSmoothingEnabled = false;
-    const steps = Uint8Array.from({ length: STEPS }, (_, i) => i);
-    context.drawImage(image(steps, STEPS, 1), 0, 0, canvas.width, canvas.height);
+    context.drawImage(whole(name), 0, 0, canvas.width, canvas.height);
+    return [Words.element("span", "quiet", title), strip];
+  }
+
+  const whole = (name) => image(Uint8Array.from({ length: STEPS }, (_, i) => i), STEPS, 1, name);
+
+  /* The colour of a share: 0 to 1 on the scale, -1 to 1 between less and more. */
+  function colourOf(share, name) {
+    const at = name === "difference" ? MIDDLE + Math.round((MIDDLE - 1) * Math.min(1, Math.max(-1, share))) : step(share);
+    return palettes[name].colours[at];
   }
 
   return {
-    mix, sized, image, legend,
-    colour: (share) => colours[step(share)],
-    wordsOn: (share) => words[step(share)],
+    mix, sized, image, legend, whole, colourOf,
+    colour: (share) => palettes.scale.colours[step(share)],
+    wordsOn: (share) => palettes.scale.words[step(share)],
   };
 })();

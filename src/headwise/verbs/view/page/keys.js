@@ -12,7 +12,7 @@ const Keys = (function () {
   /* In the open head the arrows move the chosen token; Escape goes back to the map. */
   function inDepth(event, run) {
     const moves = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 };
-    if (event.key === "Escape") MapZone.focusPinned();
+    if (event.key === "Escape") MapZone.focusPinned(run);
     else if (event.key in moves) {
       const state = State.current(run);
       const last = State.tokensOf(run, state.direction).length - 1;
@@ -31,7 +31,7 @@ const Keys = (function () {
       } else if (inside) inDepth(event, inside);
       // Up and down scroll the page until the map has the focus.
       else if (event.target === document.body && ["ArrowLeft", "ArrowRight"].includes(event.key)) {
-        MapZone.focusPinned();
+        MapZone.focusPinned(Data.runs[0]);
         event.preventDefault();
       }
     });

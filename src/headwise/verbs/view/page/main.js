@@ -8,7 +8,7 @@
     byId("show").value = state.show;
     byId("order").value = state.order;
     byId("discount").checked = state.discount;
-    for (const radio of document.querySelectorAll('[name="direction"]')) radio.checked = radio.value === state.direction;
+    for (const radio of document.querySelectorAll('[name="direction"]')) radio.checked = radio.value === State.pinned().direction;
   }
 
   function render(changed) {
@@ -26,7 +26,8 @@
 
   function start() {
     const layout = MapLayout.of(Data.runs[0]);
-    document.documentElement.classList.toggle("beside", layout.widest.num_heads <= 16);
+    const alone = Data.runs.length === 1;
+    document.documentElement.classList.toggle("beside", alone && layout.widest.num_heads <= 16);
     document.documentElement.style.setProperty("--map-width", layout.wanted() + "px");
     Facts.write();
     for (const bench of benches) {

@@ -1,7 +1,5 @@
 /* The ink of the small maps. A code c of a thumbnail stands for the weight (c / 255)^2; rows sum to one. */
 const MapInk = (function () {
-  const sizeOf = (run, layer) => { const info = run.layer(layer); return { rows: info.map_rows, columns: info.map_columns }; };
-
   /* One cell a token in every map: the first token can be left out exactly. */
   const whole = (run) => run.header.layers.every((layer) => (
     layer.map_rows === run.queries.length && layer.map_columns === run.keys.length
@@ -66,21 +64,21 @@ const MapInk = (function () {
 
   /* The ink of one thumbnail, at most `pixels` cells a side: {steps, rows, columns}. */
   function steps(run, thumbnails, { layer, head }, pixels, discount) {
-    const size = sizeOf(run, layer);
-    const cells = size.rows * size.columns;
-    const map = { codes: thumbnails.subarray(head * cells, (head + 1) * cells), ...size };
+    const { map_rows: rows, map_columns: columns } = run.layer(layer);
+    const cells = rows * columns;
+    const map = { codes: thumbnails.subarray(head * cells, (head + 1) * cells), rows, columns };
     return fitted(discount && whole(run) ? withoutFirst(map) : map, pixels, pixels);
   }
 
   /* Draws such a map into a square of `pixels` screen pixels. */
-  function drawMap(context, found, x, y, pixels) {
+  function drawMap(context, found, x, y, pixels, palette) {
     context.imageSmoothingEnabled = false;
-    context.drawImage(Ink.image(found.steps, found.columns, found.rows), x, y, pixels, pixels);
+    context.drawImage(Ink.image(found.steps, found.columns, found.rows, palette), x, y, pixels, pixels);
   }
 
   /* One number as ink; a number that is missing is a crossed-out cell. */
-  function drawValue(context, share, x, y, pixels) {
-    context.fillStyle = Ink.colour(share ?? 0);
+  function drawValue(context, share, x, y, pixels, palette) {
+    context.fillStyle = Ink.colourOf(share ?? 0, palette);
     context.fillRect(x, y, pixels, pixels);
     if (share !== null) return;
     context.strokeStyle = Ink.colour(0.4);
@@ -90,43 +88,30 @@ const MapInk = (function () {
     context.stroke();
   }
 
-  /* Full ink of a statistic: 1 for a share of weight, otherwise the largest value of all heads. */
-  function fullInk(statistic) {
-    if (statistic.unit === "mass") return 1;
-    const values = Data.runs.flatMap((run) => run.header.heads.map((head) => head[statistic.key] ?? 0));
-    return Math.max(...values) || 1;
-  }
-
-  const shown = (state) => Data.header.statistics.find((one) => one.key === state.show);
-
   const painting = new Map();   // canvas -> how often it was painted
 
-  function paint(run, canvas, plan, state) {
+  /* Paints what `source` has of each head of the plan. */
+  function paint(source, canvas, plan, state) {
     const turn = (painting.get(canvas) ?? 0) + 1;
     painting.set(canvas, turn);
     const ratio = window.devicePixelRatio || 1;
     const context = Ink.sized(canvas, plan.width, plan.height);
     const pixels = Math.round(plan.cell * ratio);
-    const statistic = shown(state);
-    const full = statistic ? fullInk(statistic) : 1;
-    const byLayer = new Map();
+    const statistic = MapSource.shown(state);
+    const full = statistic && source.full(statistic);
     for (const place of plan.rows.flatMap((row) => row.places)) {
       const [x, y] = [Math.round(place.x * ratio), Math.round(place.y * ratio)];
       if (statistic) {
-        const value = run.head(place.layer, place.head)[statistic.key];
-        drawValue(context, value === null ? null : value / full, x, y, pixels);
-        continue;
+        const value = source.value(place, statistic.key);
+        drawValue(context, value === null ? null : value / full, x, y, pixels, source.palette);
+      } else if (source.drawsMaps) {
+        source.steps(place, pixels, state.discount).then((found) => {
+          if (turn !== painting.get(canvas)) return;   // a later painting has begun
+          drawMap(context, found, x, y, pixels, source.palette);
+        });
       }
-      if (!byLayer.has(place.layer)) byLayer.set(place.layer, []);
-      byLayer.get(place.layer).push([place.head, x, y]);
-    }
-    for (const [layer, places] of byLayer) {
-      run.block("thumbnails/" + layer).then((thumbnails) => {
-        if (turn !== painting.get(canvas)) return;   // a later painting has begun
-        for (const [head, x, y] of places) drawMap(context, steps(run, thumbnails, { layer, head }, pixels, state.discount), x, y, pixels);
-      });
     }
   }
 
-  return { paint, steps, fitted, drawMap, fullInk, shown, whole, sizeOf };
+  return { paint, steps, fitted, drawMap, whole };
 })();

@@ -14,7 +14,7 @@ function Matrix(run) {
   const TWO_COLUMNS = 780;     // from this width the readings stand beside the matrix, as the style sheet says
   const BESIDE = 360;
   const SINK_GAP = 6;
-  let box = null;              // where things stand: {left, top, width, height, cell, sink, rows, columns, right}
+  let box = null;              // where things stand; cell is a column's width and line a row's height
   let shown = null;            // {state, head} last drawn
 
   /* The cell of `count` in at most `most` pixels, whole pixels where there are enough. */
@@ -28,35 +28,37 @@ function Matrix(run) {
     const cellIn = (left, right) => Math.min(
       fitted(across.count, Math.min(LARGEST, available - left - right - sinkRoom)), fitted(down.count, LARGEST),
     );
+    // Cells are squares, but a few queries over many keys are given rows that can be seen.
+    const heightOf = (cell) => (down.count < across.count ? Math.max(cell, Math.min(Axis.LINE, fitted(down.count, LARGEST))) : cell);
     // Rows are named where their lines are far enough apart; the columns then need their own answer.
     let left = Math.max(down.longest() + LABEL_ROOM, 76);
     let columns = across.fit(cellIn(left, 0));
     let right = columns.angle === 45 ? Math.ceil(across.measured()[across.count - 1] * 0.72) : 0;
     let cell = cellIn(left, right);
-    const rows = cell >= Axis.LINE ? { angle: 0 } : Axis.ticks(cell);
-    if (rows.step) {
-      left = 88;
+    const rows = heightOf(cell) >= Axis.LINE ? { angle: 0 } : Axis.ticks(heightOf(cell));
+    if (rows.step) left = 88;
+    if (columns.step) {
       right = 0;
       cell = cellIn(left, right);
-      columns = Axis.ticks(cell);
-    } else columns = across.fit(cell);
+    }
+    columns = columns.step || rows.step ? Axis.ticks(cell) : across.fit(cell);
     const labels = { 0: 24, 45: across.longest() * 0.72 + 24, 90: across.longest() + 16 }[columns.angle] ?? 24;
     const sink = hasSink ? Math.max(8, Math.min(20, cell)) : 0;
     return {
-      left: left + (hasSink ? sink + SINK_GAP : 0), top: Math.ceil(Math.max(40, labels)), right, cell, sink, rows, columns,
-      width: cell * across.count, height: cell * down.count,
+      left: left + (hasSink ? sink + SINK_GAP : 0), top: Math.ceil(Math.max(40, labels)), right, cell, line: heightOf(cell), sink, rows, columns,
+      width: cell * across.count, height: heightOf(cell) * down.count,
     };
   }
 
   function labels() {
-    const { left, top, width, height, cell, rows, columns, sink, right } = box;
+    const { left, top, width, height, cell, line, rows, columns, sink, right } = box;
     svg.setAttribute("width", left + width + right);
     svg.setAttribute("height", top + height + 1);
     const parts = [];
     const edge = left - (sink ? sink + SINK_GAP : 0) - LABEL_ROOM;
     for (const i of down.places(rows.step)) {
       const text = rows.step ? String(i) : down.labels[i];
-      const y = top + (i + 0.5) * cell + 4.5;
+      const y = top + (i + 0.5) * line + 4.5;
       parts.push(Axis.make("text", { x: edge, y, "text-anchor": "end", "data-row": i }, text));
     }
     for (const i of across.places(columns.step)) {
@@ -116,11 +118,10 @@ function Matrix(run) {
   }
 
   function marked() {
-    const { left, top, width, height, cell } = box;
+    const { left, top, width, height, cell, line } = box;
     const { token, direction } = shown.state;
-    const thick = Math.max(cell, 2);
-    return direction === "from" ? { x: left, y: top + token * cell, width, height: thick }
-      : { x: left + token * cell, y: top, width: thick, height };
+    return direction === "from" ? { x: left, y: top + token * line, width, height: Math.max(line, 2) }
+      : { x: left + token * cell, y: top, width: Math.max(cell, 2), height };
   }
 
   function describe(pair) {
@@ -152,7 +153,7 @@ function Matrix(run) {
     const pairAt = (event) => {
       const spot = canvas.getBoundingClientRect();
       const strip = spot.width - box.width;
-      const query = Math.floor((event.clientY - spot.top) / box.cell);
+      const query = Math.floor((event.clientY - spot.top) / box.line);
       const key = Math.floor((event.clientX - spot.left - strip) / box.cell);
       return query >= 0 && query < down.count && key >= 0 && key < across.count ? [query, key] : null;
     };

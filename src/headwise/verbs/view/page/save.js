@@ -22,7 +22,8 @@ const Save = (function () {
       const button = Words.element("button", "save-as", kind);
       button.type = "button";
       button.dataset.save = made.what + " " + kind;
-      button.setAttribute("aria-label", "save the " + made.what + " as " + kind);
+      const whose = Data.runs.length > 1 ? " (" + made.whose + ")" : "";
+      button.setAttribute("aria-label", "save the " + made.what + whose + " as " + kind);
       button.addEventListener("click", async () => {
         const name = made.name() + "." + kind.toLowerCase();
         hand(await make(), name);
@@ -43,14 +44,14 @@ const Save = (function () {
   }
 
   function head(bench) {
-    offer(bench.run.part("save-head"), ["matrix", "arcs"].map((what) => ({
-      what, name: () => HeadPicture.name(bench, what), picture: () => HeadPicture[what](bench), table: () => HeadPicture[what + "Table"](bench),
+    offer(bench.run.part("save-head"), ["matrix", ...(bench.arcs ? ["arcs"] : [])].map((what) => ({
+      what, whose: bench.run.name, name: () => HeadPicture.name(bench, what), picture: () => HeadPicture[what](bench), table: () => HeadPicture[what + "Table"](bench),
     })));
   }
 
   function map(one) {
-    offer(one.run.part("save-map"), [{
-      what: "map of heads", name: () => MapPicture.name(one), picture: () => MapPicture.picture(one), table: () => MapPicture.table(one),
+    offer(document.getElementById("save-map" + one.source.suffix), [{
+      what: "map of heads", whose: one.source.name, name: () => MapPicture.name(one), picture: () => MapPicture.picture(one), table: () => MapPicture.table(one),
     }]);
   }
 

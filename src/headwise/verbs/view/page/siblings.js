@@ -21,7 +21,7 @@ function Siblings(run) {
       const canvas = Words.element("canvas");
       const context = Ink.sized(canvas, size, size);
       run.block("thumbnails/" + layer).then((thumbnails) => {
-        MapInk.drawMap(context, MapInk.steps(run, thumbnails, { layer, head }, canvas.width, state.discount), 0, 0, canvas.width);
+        MapInk.drawMap(context, MapInk.steps(run, thumbnails, { layer, head }, canvas.width, state.discount), 0, 0, canvas.width, "scale");
       });
       button.append(canvas, Words.element("span", "number", "head " + head));
       button.addEventListener("click", () => State.pin({ layer, head }, run));

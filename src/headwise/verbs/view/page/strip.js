@@ -1,6 +1,6 @@
 /* Tokens set like text, each one pointed at, focused, and given ink. */
-function Strip(host, tokens, told) {
-  // told: {point(token), pin(token)}
+function Strip(host, tokens, grid, told) {
+  // grid: [rows, columns] of the patches that the last tokens are, or null; told: {point(token), pin(token)}
   const LINE = 32;
   const spans = [];
   let inked = [];
@@ -24,7 +24,10 @@ function Strip(host, tokens, told) {
       }
       spans.push(span);
     });
-    host.append(...spans);
+    const words = grid ? spans.slice(0, spans.length - grid[0] * grid[1]) : spans;
+    host.append(...words);
+    if (grid) host.append(Patches.grid(spans.slice(words.length), tokens.slice(words.length), grid));
+    spans[0].tabIndex = 0;
     host.addEventListener("pointerover", (event) => told.point(tokenAt(event)));
     host.addEventListener("pointerleave", () => told.point(null));
     host.addEventListener("click", (event) => { if (tokenAt(event) !== null) told.pin(tokenAt(event)); });
@@ -41,7 +44,8 @@ function Strip(host, tokens, told) {
   function walk(event) {
     const forward = host.dir === "rtl" ? "ArrowLeft" : "ArrowRight";
     const back = host.dir === "rtl" ? "ArrowRight" : "ArrowLeft";
-    const moves = { [forward]: 1, ArrowDown: 1, [back]: -1, ArrowUp: -1, Home: -Infinity, End: Infinity };
+    const down = grid ? grid[1] : 1;
+    const moves = { [forward]: 1, ArrowDown: down, [back]: -1, ArrowUp: -down, Home: -Infinity, End: Infinity };
     const token = tokenAt(event);
     if (event.key in moves) {
       const next = Math.min(spans.length - 1, Math.max(0, token + moves[event.key]));

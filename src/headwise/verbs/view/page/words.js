@@ -81,6 +81,9 @@ const Words = (function () {
     return value < 0.001 ? "<0.001" : Math.min(value, 1).toPrecision(3);
   }
 
+  /* A difference, with its sign. */
+  const signed = (value) => (value > 0 ? "+" : "") + digits(value);
+
   /* Digits padded so that the points of a column stand under each other in a monospaced face. */
   function aligned(value) {
     const text = digits(value);
@@ -105,6 +108,13 @@ const Words = (function () {
     return made;
   }
 
+  /* How much a run looks at. */
+  function size(run) {
+    const image = run.grid ? "an image of " + run.grid.join(" × ") + " patches" : "";
+    if (run.crossed) return count(run.queries.length, "token") + " looking at " + (image || count(run.keys.length, "token"));
+    return image || count(run.queries.length, "token");
+  }
+
   /* Which keys of a row are known where not all are; `choice` as the header has it. */
   function kept({ always, at_most: most, from_weight: from }) {
     if (always === most) return "the " + most + " largest keys of each row";
@@ -114,5 +124,5 @@ const Words = (function () {
 
   const sentence = (text) => text[0].toUpperCase() + text.slice(1);
 
-  return { pieces, label, spelled, direction, keepsColumns, digits, weight, kept, sentence, aligned, count, list, element };
+  return { pieces, label, spelled, direction, keepsColumns, digits, signed, weight, kept, size, sentence, aligned, count, list, element };
 })();
