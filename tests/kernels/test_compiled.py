@@ -32,7 +32,7 @@ with event.install_recorder("numba:compile") as recorder:
     {}
 print(sum(each.is_start for _, each in recorder.buffer))
 """
-ENTRY = COUNTING.format("compiled.entry_for(is_streamed=True)")
+ENTRY = COUNTING.format("compiled.entry_for(compiled.STREAMED)")
 SMALL = """
 from numba import njit, types
 
@@ -217,7 +217,7 @@ def test_callers_at_once_compile_once(compiler: Compiler) -> None:
 
     def ask(_number: int) -> Any:
         begin.wait()
-        return compiled.entry_for(is_streamed=False)
+        return compiled.entry_for(compiled.PACKED)
 
     with ThreadPoolExecutor(6) as pool:
         assert len(set(pool.map(ask, range(6)))) == 1
@@ -226,8 +226,8 @@ def test_callers_at_once_compile_once(compiler: Compiler) -> None:
 
 def test_each_entry_is_compiled_for_itself(compiler: Compiler) -> None:
     compiler.seconds = 0.0
-    found = [compiled.entry_for(is_streamed=is_streamed) for is_streamed in (True, False)]
-    assert len(set(found)) == compiler.count == 2
+    found = [compiled.entry_for(way) for way in (compiled.PACKED, compiled.STREAMED, compiled.VISIT)]
+    assert len(set(found)) == compiler.count == 3
 
 
 def test_one_notice_on_stderr_if_it_takes_long(
@@ -235,12 +235,12 @@ def test_one_notice_on_stderr_if_it_takes_long(
 ) -> None:
     monkeypatch.setattr(compiled, "_NOTICE_AFTER_SECONDS", 0.05)
     for _ in range(2):
-        compiled.entry_for(is_streamed=True)
+        compiled.entry_for(compiled.STREAMED)
     assert capsys.readouterr() == ("", NOTICE)
 
 
 def test_no_notice_if_it_does_not(compiler: Compiler, capsys: pytest.CaptureFixture[str]) -> None:
-    compiled.entry_for(is_streamed=True)
+    compiled.entry_for(compiled.STREAMED)
     time.sleep(0.1)
     assert capsys.readouterr() == ("", "")
     assert not [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
@@ -251,11 +251,11 @@ def test_an_error_is_followed_by_another_try(monkeypatch: pytest.MonkeyPatch) ->
     with monkeypatch.context() as patch:
         patch.setattr(compiled, "kept_on_disk", refuse)
         with pytest.raises(OSError, match="No space left"):
-            compiled.entry_for(is_streamed=True)
-    assert compiled.entry_for(is_streamed=True) is not None
+            compiled.entry_for(compiled.STREAMED)
+    assert compiled.entry_for(compiled.STREAMED) is not None
 
 
-@pytest.mark.parametrize("make", [entry.compile_packed, entry.compile_streamed])
+@pytest.mark.parametrize("make", [entry.compile_packed, entry.compile_streamed, entry.compile_visit])
 def test_code_of_another_source_has_a_name_of_its_own_on_disk(
     make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,7 +34,7 @@ def numbers() -> ctypes.Array[ctypes.c_int64]:
     sizes = frame.Sizes(1, 1, 1, 1, 1, 1, 1)
     nowhere = (0, 0, 0, 0, 0)
     operands = frame.Operands("float32", nowhere, nowhere, nowhere, nowhere, 0, 0, 0, None, 1.0)
-    return frame.frame_of(sizes, operands, 1, 0, 0, 0)
+    return frame.frame_of(sizes, operands, ring=1, desks=0, desk_floats=0, buffers=0)
 
 
 def test_an_entry_is_called_by_every_thread(numbers: Any) -> None:

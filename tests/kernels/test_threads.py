@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headwise.kernels import attend, compiled, team
+from headwise.kernels import calls, compiled, team
 from headwise.kernels.team import TEAM
 
 from ..hang import PATIENCE_SECONDS, must_end
@@ -22,7 +22,6 @@ from .problems import Threaded, threads, workers
 
 ROOT = Path(__file__).parents[2]
 SCRIPT_SECONDS = 10 * PATIENCE_SECONDS  # some have to compile first
-ENTRY = {"is_streamed": True}
 PROBLEMS = [Threaded(number) for number in range(9)]
 
 in_time = pytest.mark.usefixtures("guarded")
@@ -131,7 +130,7 @@ def test_a_fork_while_others_compute() -> None:
 @in_time
 def test_a_fork_waits_for_what_is_being_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, end = threading.Event(), threading.Event()
-    entry = compiled.entry_for(**ENTRY)
+    entry = compiled.entry_for(compiled.STREAMED)
 
     def compile_slowly(make: object) -> object:
         begun.set()
@@ -141,10 +140,10 @@ def test_a_fork_waits_for_what_is_being_compiled(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(compiled, "_entries", {})
     monkeypatch.setattr(compiled, "kept_on_disk", compile_slowly)
     with ThreadPoolExecutor(1) as pool:
-        other = pool.submit(compiled.entry_for, **ENTRY)
+        other = pool.submit(compiled.entry_for, compiled.STREAMED)
         begun.wait()
         threading.Timer(0.2, end.set).start()
-        assert exit_code_of_child(lambda: compiled.entry_for(**ENTRY) is entry) == 0
+        assert exit_code_of_child(lambda: compiled.entry_for(compiled.STREAMED) is entry) == 0
         assert other.result() is entry
 
 
@@ -175,7 +174,7 @@ def test_an_interrupted_call_leaves_its_memory_to_its_workers(monkeypatch: pytes
         yield
 
     monkeypatch.setattr(TEAM, "_parallel", None)
-    monkeypatch.setattr(attend.POOL, "helping", helping)
+    monkeypatch.setattr(calls.POOL, "helping", helping)
     with threads(2):
         PROBLEMS[0].answer()
         with pytest.raises(KeyboardInterrupt):

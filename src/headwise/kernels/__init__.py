@@ -7,9 +7,13 @@ and the list of work depends on the shape alone.
 
 From the outside in:
 
-- `attend`, the way in; `pool`, the threads; `compiled` and `entry`, compiling; `schedule`, the list of work
+- `attend` and `observe`, the ways in; `calls`, what both do, with the threads of a `team` or a `pool`
+- `frame` and `findings`, what a call hands to compiled code; `compiled` and `entry`, compiling; `schedule`,
+  the list of work
 - `packed` for many rows and `streamed` for few, on `rows`, `tiles`, `bringing` and `careful`
-- the vector code: `products`, `streaming`, `softmax`, `ledger`, `exponential`, `packing`
+- `visit`, which looks at every row's exact weights again, and its `reducers`, a function a statistic
+- the vector code: `products`, `streaming`, `softmax`, `bias_and_mask`, `measuring`, `ledger`, `exponential`,
+  `packing`
 - what all of it stands on: `problem` and `desks`, what compiled code works on and in; `emission` and
   `memory`, its instructions; `host` and `geometry`, the processor and the sizes it asks for
 - `probes`, what the processor could do at most

@@ -18,7 +18,10 @@ from llvmlite import binding
 
 from headwise.kernels import host
 from headwise.kernels.emission import EMITTED
-from headwise.kernels.entry import compile_packed, compile_streamed, compile_vector_code
+from headwise.kernels.entry import compile_packed, compile_streamed, compile_vector_code, compile_visit
+
+PACKED, STREAMED, VISIT = "packed", "streamed", "visit"
+_COMPILERS = {PACKED: compile_packed, STREAMED: compile_streamed, VISIT: compile_visit}
 
 _NOTICE_AFTER_SECONDS = 1.0
 _FUNCTION_OF_FRAME = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -29,29 +32,28 @@ Entry: TypeAlias = Callable[[Any], None]
 _lock = threading.RLock()
 # A fork waits for a compilation: a child would inherit the locks, ours and Numba's, with nobody to open them.
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
-_entries: dict[bool, Entry] = {}
+_entries: dict[str, Entry] = {}
 _kept: list[Any] = []  # the code lives as long as there are addresses of it
 
 
-def entry_for(*, is_streamed: bool) -> Entry:
-    """Return the way in for few rows or for many.
+def entry_for(way: str) -> Entry:
+    """Return the way in for many rows or for few, or that of the second visit.
 
     Compiled when it is first asked for, or read from disk.
     """
-    found = _entries.get(is_streamed)
+    found = _entries.get(way)
     if found is not None:
         return found
     with _lock:
-        if is_streamed not in _entries:
+        if way not in _entries:
             notice = threading.Timer(_NOTICE_AFTER_SECONDS, _say_what_takes_long)
             notice.daemon = True
             notice.start()
-            compile_one = compile_streamed if is_streamed else compile_packed
             try:
-                _entries[is_streamed] = kept_on_disk(partial(_compile_all, compile_one))
+                _entries[way] = kept_on_disk(partial(_compile_all, _COMPILERS[way]))
             finally:
                 notice.cancel()
-        return _entries[is_streamed]
+        return _entries[way]
 
 
 def source_hash() -> str:

@@ -125,6 +125,10 @@ class Lanes:
         """Return the larger of each pair; `right` where one of them is NaN."""
         return self.builder.select(self.builder.fcmp_ordered(">", left, right), left, right)
 
+    def smaller(self, left: ir.Value, right: ir.Value) -> ir.Value:
+        """Return the smaller of each pair; `right` where one of them is NaN."""
+        return self.builder.select(self.builder.fcmp_ordered("<", left, right), left, right)
+
 
 @contextmanager
 def counting(builder: ir.IRBuilder, start: ir.Value, stop: ir.Value, step: int) -> Iterator[ir.Value]:

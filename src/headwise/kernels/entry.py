@@ -8,7 +8,7 @@ import numpy as np
 from numba import cfunc, njit, types
 
 from headwise.kernels.emission import IntegerPointer, write_addresses
-from headwise.kernels.frame import buffers_of, counters_of, problem_at, ring_of, seat_at
+from headwise.kernels.frame import buffers_of, counters_of, findings_of, problem_at, ring_of, seat_at
 from headwise.kernels.memory import Integers, moved, pointer_to, set_float_mode
 from headwise.kernels.schedule import (
     FINISHED,
@@ -21,6 +21,7 @@ from headwise.kernels.schedule import (
     tick_off,
     wait_for,
 )
+from headwise.kernels.visit import chunk_count, key_floats, pack_keys, visit_chunk
 
 _IEEE = np.int32(0x1F80)
 """x86's MXCSR as it is when a program starts: to nearest, denormals kept. The caller may have told torch to
@@ -42,7 +43,7 @@ def compile_packed(source: str, *, on_disk: bool) -> Any:
             buffers_of(frame),
             ring_of(frame),
         )
-        desk, group = seat_at(frame)
+        desk, group, _ = seat_at(frame)
         count = problem.batch * problem.num_kv_heads * packed_entries_per_head(problem)
         note_arrival(counters, count)
         taken = take_entry(counters)
@@ -65,7 +66,7 @@ def compile_streamed(source: str, *, on_disk: bool) -> Any:
     def entry(frame: Integers) -> None:
         callers_mode = set_float_mode(_IEEE)
         problem, counters, buffers = problem_at(frame), counters_of(frame), buffers_of(frame)
-        desk, group = seat_at(frame)
+        desk, group, _ = seat_at(frame)
         count = problem.batch * problem.num_kv_heads * streamed_entries_per_head(problem)
         note_arrival(counters, count)
         taken = take_entry(counters)
@@ -77,6 +78,35 @@ def compile_streamed(source: str, *, on_disk: bool) -> Any:
         set_float_mode(callers_mode)
 
     return _compiled(entry, "streamed", source, on_disk=on_disk)
+
+
+def compile_visit(source: str, *, on_disk: bool) -> Any:
+    """Return the compiled second visit, called as the ways through the first one are."""
+
+    def entry(frame: Integers) -> None:
+        callers_mode = set_float_mode(_IEEE)
+        problem, counters, findings = problem_at(frame), counters_of(frame), findings_of(frame)
+        desk, group, seat = seat_at(frame)
+        keys = moved(buffers_of(frame), seat * key_floats(problem))
+        chunks = chunk_count(problem, findings)
+        count = problem.batch * problem.num_kv_heads * chunks
+        note_arrival(counters, count)
+        packed = -1
+        taken = take_entry(counters)
+        while taken < count:
+            head, number = divmod(taken, chunks)
+            batch, kv_head = divmod(head, problem.num_kv_heads)
+            if head != packed:
+                pack_keys(problem, desk, batch, kv_head, keys)
+                packed = head
+            # Under a causal mask the last rows take longest.
+            visit_chunk(problem, desk, findings, batch, kv_head, group, chunks - 1 - number, keys)
+            tick_off(counters)
+            taken = take_entry(counters)
+        wait_for(moved(counters, FINISHED), count)
+        set_float_mode(callers_mode)
+
+    return _compiled(entry, "visit", source, on_disk=on_disk)
 
 
 def compile_vector_code(source: str, *, on_disk: bool) -> Any:

@@ -14,6 +14,7 @@ import numpy as np
 
 from headwise.kernels.desks import desk_at
 from headwise.kernels.emission import inner
+from headwise.kernels.findings import Findings, findings_at
 from headwise.kernels.memory import (
     Floats,
     Integers,
@@ -53,7 +54,7 @@ class Operands(NamedTuple):
     - query `[batch, num_heads, seq_len, head_dim]`, key `[batch, num_kv_heads, kv_len, head_dim]`,
       value `[batch, num_kv_heads, kv_len, value_head_dim]`, any strides; output `[batch, num_heads, seq_len,
       value_head_dim]`, any strides, and logsumexp, float32 `[batch, num_heads, seq_len]`, contiguous, are
-      written
+      written; so are maxima and sums, of the same form, which a visit reads
     - starts, stops: int64 `[batch or 1, seq_len]`, contiguous: the visible keys of each row; interval_stride:
       seq_len, or 0 if one row of them serves the batch
     - mask: bytes `[batch, num_heads, seq_len, kv_len]`, 0 hides; bias: float32 of that shape; any strides
@@ -74,6 +75,8 @@ class Operands(NamedTuple):
     scale: float
     softcap: float = 0.0
     logsumexp: int = 0
+    maxima: int = 0
+    sums: int = 0
     mask: Strided | None = None
     bias: Strided | None = None
     sinks: int = 0
@@ -87,19 +90,27 @@ _KINDS = {"float32": FLOAT32, "bfloat16": BFLOAT16, "float16": FLOAT16}
 _SIZES, _KIND, _STRIDED, _SINGLE = 0, 7, 8, 38
 _QUERY, _KEY, _VALUE, _OUTPUT, _MASK, _BIAS = range(_STRIDED, _SINGLE, 5)
 (
-    _STARTS, _STOPS, _INTERVAL_STRIDE, _LOGSUMEXP, _SINKS, _GATES, _GATE_STRIDE,
-    _RING, _DESKS, _DESK_FLOATS, _BUFFERS, _SCALE, _SOFTCAP, _COUNTERS,
-) = range(_SINGLE, _SINGLE + 14)  # fmt: skip
+    _STARTS, _STOPS, _INTERVAL_STRIDE, _LOGSUMEXP, _MAXIMA, _SUMS, _SINKS, _GATES, _GATE_STRIDE,
+    _RING, _DESKS, _DESK_FLOATS, _BUFFERS, _FINDINGS, _SCALE, _SOFTCAP, _COUNTERS,
+) = range(_SINGLE, _SINGLE + 17)  # fmt: skip
 _WRITE = struct.Struct(f"={_SCALE}q2d").pack_into
 
 
 def frame_of(
-    sizes: Sizes, operands: Operands, ring: int, desks: int, desk_floats: int, buffers: int
+    sizes: Sizes,
+    operands: Operands,
+    *,
+    ring: int,
+    desks: int,
+    desk_floats: int,
+    buffers: int,
+    findings: int = 0,
 ) -> ctypes.Array[ctypes.c_int64]:
     """Return the frame of a call; what its addresses point to must outlive it.
 
     - ring: how many KV heads are packed at a time
     - desks, buffers: addresses of the memory it is done in; desk_floats: the size of a desk
+    - findings: address of the slots of `findings`, for a visit
     """
     given = operands
     frame = (ctypes.c_int64 * (_COUNTERS + PER_HEAD + 2 * sizes.batch * sizes.num_kv_heads))()
@@ -107,8 +118,9 @@ def frame_of(
         frame, 0, *sizes, _KINDS[given.element],
         *given.query, *given.key, *given.value, *given.output,
         *(given.mask or _ABSENT), *(given.bias or _ABSENT),
-        given.starts, given.stops, given.interval_stride, given.logsumexp, given.sinks, given.gates,
-        given.gate_stride, ring, desks, desk_floats, buffers, given.scale, given.softcap,
+        given.starts, given.stops, given.interval_stride, given.logsumexp, given.maxima, given.sums,
+        given.sinks, given.gates, given.gate_stride, ring, desks, desk_floats, buffers, findings,
+        given.scale, given.softcap,
     )  # fmt: skip
     return frame
 
@@ -130,6 +142,7 @@ def problem_at(frame: Integers) -> Problem:
         bytes_at(frame, _VALUE), _strides(frame, _VALUE, size),
         bytes_at(frame, _OUTPUT), _strides(frame, _OUTPUT, size),
         floats_at(frame, _LOGSUMEXP), frame[_LOGSUMEXP] != 0,
+        floats_at(frame, _MAXIMA), floats_at(frame, _SUMS), frame[_SUMS] != 0,
         integers_at(frame, _STARTS), integers_at(frame, _STOPS), frame[_INTERVAL_STRIDE],
         bytes_at(frame, _MASK), _strides(frame, _MASK, 1), frame[_MASK] != 0,
         floats_at(frame, _BIAS), _strides(frame, _BIAS, 1), frame[_BIAS] != 0,
@@ -153,10 +166,11 @@ def _strides(frame: Integers, tensor: int, size: int) -> tuple[int, int, int, in
 
 
 @inner
-def seat_at(frame: Integers) -> tuple[Desk, Integers]:
-    """Return a desk of the thread's own, and its list of query heads."""
+def seat_at(frame: Integers) -> tuple[Desk, Integers, int]:
+    """Return a desk of the thread's own, its list of query heads, and the number of the seat."""
     seat = fetch_add(moved(counters_of(frame), NEXT_DESK), 1)
-    return desk_at(moved(floats_at(frame, _DESKS), seat * frame[_DESK_FLOATS]))
+    desk, heads = desk_at(moved(floats_at(frame, _DESKS), seat * frame[_DESK_FLOATS]))
+    return desk, heads, seat
 
 
 @inner
@@ -169,6 +183,12 @@ def counters_of(frame: Integers) -> Integers:
 def buffers_of(frame: Integers) -> Floats:
     """Return the memory in which threads leave things for each other."""
     return floats_at(frame, _BUFFERS)
+
+
+@inner
+def findings_of(frame: Integers) -> Findings:
+    """Return what a visit leaves behind."""
+    return findings_at(integers_at(frame, _FINDINGS))
 
 
 @inner

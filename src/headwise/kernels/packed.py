@@ -15,7 +15,7 @@ from headwise.kernels.problem import Desk, Problem
 from headwise.kernels.products import MERGED, multiply
 from headwise.kernels.rows import bring_rows, padded_width, working_heads, write_rows
 from headwise.kernels.softmax import weigh_tile
-from headwise.kernels.tiles import STRIP, find_strips, score_panel, strip_count, weigh_strips
+from headwise.kernels.tiles import STRIP, find_strips, score_panel, score_strips, strip_count, weigh_strips
 
 _SPARE_KEYS = 4
 """Left free behind each panel of the value: panels a power of two apart would share one set of the cache."""
@@ -118,18 +118,7 @@ def _attend_tile(
     if start >= stop:
         return
     strips = strip_count(count)
-    for panel in range(start, stop, PANEL):
-        panel_keys = moved(keys, (tile + panel) * problem.head_dim)
-        strip = 0
-        while strip < strips:
-            first = strip
-            while strip < strips and desk.strip_starts[strip] <= panel < desk.strip_stops[strip]:
-                strip += 1
-            if first < strip:
-                row = first * STRIP
-                score_panel(problem, desk, row, min(strip * STRIP, count) - row, panel_keys, panel)
-            else:
-                strip += 1
+    score_strips(problem, desk, count, moved(keys, tile * problem.head_dim), start, stop)
     weigh_strips(problem, desk, batch, count, tile)
     join_tile(desk.ledger, count)
     if flags[tile // TILE] != 0.0:

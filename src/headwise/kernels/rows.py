@@ -187,8 +187,10 @@ def _settle(problem: Problem, desk: Desk, batch: int, row: int) -> None:
         width = padded_width(problem.value_head_dim)
         for column in range(row * width, row * width + width):
             desk.outputs[column] = 0.0
+    place = (batch * problem.num_heads + head) * problem.seq_len + position
+    if problem.has_sums:
+        problem.maxima[place], problem.sums[place] = desk.ledger[MAXIMUM + row], total
     if problem.has_logsumexp:
-        place = (batch * problem.num_heads + head) * problem.seq_len + position
         if total == 0.0:
             problem.logsumexp[place] = _NOTHING
         else:

@@ -63,7 +63,7 @@ def _weigh_rows(
                 lanes.store(weight, line, at)
                 builder.store(builder.fadd(builder.load(total), weight), total)
     for entry, maximum, row in zip(entries, maxima, sums, strict=True):
-        found = _in_halves(lanes, [builder.load(total) for total in row], builder.fadd)
+        found = in_halves(lanes, [builder.load(total) for total in row], builder.fadd)
         builder.store(found, lanes.at(entry, TILE_SUM))
         builder.store(builder.extract_element(maximum, ir.Constant(INT32, 0)), lanes.at(entry, TILE_MAXIMUM))
 
@@ -101,10 +101,10 @@ def _maxima(lanes: Lanes, lines: list[ir.Value], start: ir.Value, stop: ir.Value
                 score = lanes.load(line, builder.add(key, integer(place)))
                 builder.store(lanes.larger(score, builder.load(found)), found)
     loaded = [[builder.load(found) for found in row] for row in largest]
-    return [lanes.splat(_in_halves(lanes, row, lanes.larger)) for row in loaded]
+    return [lanes.splat(in_halves(lanes, row, lanes.larger)) for row in loaded]
 
 
-def _in_halves(
+def in_halves(
     lanes: Lanes, parts: list[ir.Value], joined: Callable[[ir.Value, ir.Value], ir.Value]
 ) -> ir.Value:
     """Return all lanes of a panel joined, each half with the other until one number is left."""

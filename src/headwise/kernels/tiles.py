@@ -43,6 +43,24 @@ def score_panel(problem: Problem, desk: Desk, row: int, rows: int, keys: Floats,
 
 
 @inner
+def score_strips(problem: Problem, desk: Desk, count: int, keys: Floats, start: int, stop: int) -> None:
+    """Score the packed panels `start .. stop` of a tile for the strips that see them, neighbours at once."""
+    strips = strip_count(count)
+    for panel in range(start, stop, PANEL):
+        strip = 0
+        while strip < strips:
+            first = strip
+            while strip < strips and desk.strip_starts[strip] <= panel < desk.strip_stops[strip]:
+                strip += 1
+            if first < strip:
+                row = first * STRIP
+                rows = min(strip * STRIP, count) - row
+                score_panel(problem, desk, row, rows, moved(keys, panel * problem.head_dim), panel)
+            else:
+                strip += 1
+
+
+@inner
 def find_strips(problem: Problem, desk: Desk, batch: int, count: int, tile: int) -> tuple[int, int]:
     """Note the panels of a tile that each strip sees; return where those of all strips begin and end."""
     first, last = TILE, 0
@@ -99,17 +117,25 @@ def weigh_strips(problem: Problem, desk: Desk, batch: int, count: int, tile: int
             continue
         first = strip * STRIP
         rows = min(STRIP, count - first)
-        scores = moved(desk.weights, first * TILE)
-        if problem.softcap != 0.0:
-            cap_scores(rows, scores, TILE, start, stop, problem.softcap)
-        if problem.has_bias:
-            _add_bias(problem, desk, batch, first, rows, tile, start, stop)
-        if desk.strip_partial[strip]:
-            for row in range(first, first + rows):
-                _hide_outside(desk, row, tile, start, stop)
-            if problem.has_mask:
-                _hide_masked(problem, desk, batch, first, rows, tile, start, stop)
-        weigh_tile(rows, scores, TILE, start, stop, moved(desk.ledger, first))
+        settle_scores(problem, desk, batch, strip, first, rows, tile)
+        weigh_tile(rows, moved(desk.weights, first * TILE), TILE, start, stop, moved(desk.ledger, first))
+
+
+@inner
+def settle_scores(
+    problem: Problem, desk: Desk, batch: int, strip: int, first: int, rows: int, tile: int
+) -> None:
+    """Make products to scores: softcap, bias, and -inf for the keys that a row of the strip does not see."""
+    start, stop = desk.strip_starts[strip], desk.strip_stops[strip]
+    if problem.softcap != 0.0:
+        cap_scores(rows, moved(desk.weights, first * TILE), TILE, start, stop, problem.softcap)
+    if problem.has_bias:
+        _add_bias(problem, desk, batch, first, rows, tile, start, stop)
+    if desk.strip_partial[strip]:
+        for row in range(first, first + rows):
+            _hide_outside(desk, row, tile, start, stop)
+        if problem.has_mask:
+            _hide_masked(problem, desk, batch, first, rows, tile, start, stop)
 
 
 @leaf

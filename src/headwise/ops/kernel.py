@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from types import ModuleType
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,16 +27,36 @@ def attend(call: Call) -> Tensor:
     """Return the output of the whole call."""
     output = _empty_output(call)
     bias, _ = _bias(call)
-    _run(call, bias, output, None)
+    _run(_prepared(call, bias, output))
     return output
 
 
 def attend_with_logsumexp(call: Call) -> AttentionResult:
     """Return output and logsumexp of the whole call."""
-    output, logsumexp = _empty_output(call), call.query.new_empty(call.query.shape[:3], dtype=torch.float32)
+    output, (logsumexp,) = _empty_output(call), _empty_rows(call, 1)
     bias, shift = _bias(call)
-    _run(call, bias, output, logsumexp)
+    _run(_prepared(call, bias, output, logsumexp))
     return AttentionResult(output, logsumexp if shift is None else logsumexp + shift)
+
+
+class Attended(NamedTuple):
+    """What a second visit to a call needs to know of the first: its result, and what it was computed from."""
+
+    result: AttentionResult
+    sizes: Any
+    operands: Any
+
+
+def attend_for_visit(call: Call) -> Attended:
+    """Return output and logsumexp of the whole call, and keep what its softmax was made with."""
+    output, (logsumexp, maxima, sums) = _empty_output(call), _empty_rows(call, 3)
+    bias, shift = _bias(call)
+    prepared = _prepared(call, bias, output, logsumexp)
+    owners = (*prepared.operands.owners, maxima, sums)
+    operands = prepared.operands._replace(maxima=maxima.data_ptr(), sums=sums.data_ptr(), owners=owners)
+    _run(_Prepared(prepared.sizes, operands))
+    result = AttentionResult(output, logsumexp if shift is None else logsumexp + shift)
+    return Attended(result, prepared.sizes, operands)
 
 
 def _obstacles(call: Call) -> list[str]:
@@ -73,15 +94,26 @@ def _unavailable() -> tuple[str, ...]:
 @cache
 def _compiled() -> ModuleType:
     """Return the kernel; Numba, which takes a while to load, is loaded when it is first needed."""
-    from headwise.kernels import attend  # noqa: PLC0415 - as said
+    from headwise.kernels import attend, team  # noqa: PLC0415 - as said
 
     address = openmp.parallel_address()
     if address is not None:
-        attend.TEAM.join(address)
+        team.TEAM.join(address)
     return attend
 
 
-def _run(call: Call, bias: Tensor | None, output: Tensor, logsumexp: Tensor | None) -> None:
+class _Prepared(NamedTuple):
+    """A problem as the kernel takes it."""
+
+    sizes: Any
+    operands: Any
+
+
+def _run(prepared: _Prepared) -> None:
+    _compiled().attend(*prepared, num_threads=torch.get_num_threads())
+
+
+def _prepared(call: Call, bias: Tensor | None, output: Tensor, logsumexp: Tensor | None = None) -> _Prepared:
     kernel, rows, gates, sinks = _compiled(), call.visibility.interval_memory, call.head_gates, call.sinks
     query, key, value = _readable(call.query), _readable(call.key), _readable(call.value)
     batch, num_heads, seq_len, head_dim = query.shape
@@ -110,7 +142,7 @@ def _run(call: Call, bias: Tensor | None, output: Tensor, logsumexp: Tensor | No
         gate_stride=0 if gates is None or gates.shape[0] == 1 else num_heads,
     )
     sizes = kernel.Sizes(batch, num_heads, num_kv_heads, seq_len, kv_len, head_dim, value_head_dim)
-    kernel.attend(sizes, operands, num_threads=torch.get_num_threads())
+    return _Prepared(sizes, operands)
 
 
 def _strided(tensor: Tensor) -> tuple[int, int, int, int, int]:
@@ -122,6 +154,11 @@ def _strided(tensor: Tensor) -> tuple[int, int, int, int, int]:
 def _readable(tensor: Tensor) -> Tensor:
     """Return a tensor whose memory holds its numbers: with the minus signs that torch puts off applied."""
     return tensor.resolve_neg() if tensor.is_neg() else tensor
+
+
+def _empty_rows(call: Call, count: int) -> Tensor:
+    """Return so many numbers a row, float32 `[count, batch, num_heads, seq_len]`."""
+    return call.query.new_empty((count, *call.query.shape[:3]), dtype=torch.float32)
 
 
 def _empty_output(call: Call) -> Tensor:

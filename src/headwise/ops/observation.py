@@ -8,7 +8,7 @@ from torch import Tensor
 
 from headwise.errors import ArgumentError
 from headwise.evidence import Collect
-from headwise.ops import arguments, plain
+from headwise.ops import arguments, kernel_visit, plain
 from headwise.ops.first_key import FirstKey, first_keys
 from headwise.ops.joining import JoinedRows
 from headwise.ops.reducers import Gathering
@@ -77,8 +77,10 @@ def observe(
         sinks=sinks,
         head_gates=head_gates,
     )
-    gathering = Gathering(_checked(collect), call)
-    first = first_keys(call, first_key)
+    wanted, first = _checked(collect), first_keys(call, first_key)
+    if not kernel_visit.why_not(call):
+        return kernel_visit.observe(call, wanted, first)
+    gathering = Gathering(wanted, call)
     output, logsumexp = JoinedRows(call.sizes.seq_len), JoinedRows(call.sizes.seq_len)
     for block in plain.blocks(call):
         output.add(block.rows, block.output)
