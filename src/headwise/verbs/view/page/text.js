@@ -2,7 +2,8 @@
    take ink in proportion to weight. */
 function TextZone(run) {
   const line = run.part("query-line");
-  const LEAST_FULL = 0.25;     // full ink never means less than this, so that thin rows look thin
+  // Full ink never means less than this, so that thin rows look thin; over an image all rows are.
+  const LEAST_FULL = run.grid ? 0.05 : 0.25;
   const NAMED = 4;             // tokens named in the line under the text
   const strips = run.crossed ? { from: strip("tokens", "from"), to: strip("key-tokens", "to") } : { from: strip("tokens", null) };
   if (!run.crossed) strips.to = strips.from;
