@@ -32,13 +32,13 @@ class Answering:
         if self.collect is None:
             return call.attend(None), None
         output, self.evidence = call.observe(None, self.collect)
-        return output, self.evidence.weights
+        return output, self.evidence
 
     def read_mask(self, mask, sizes):
         return read(mask, masks.Sizes(*sizes))
 
-    def collects_weights(self, module) -> bool:
-        return self.collect is not None and self.collect.weights
+    def watches(self, module) -> bool:
+        return self.collect is not None
 
 
 class SomeAttention(nn.Module):
@@ -244,12 +244,29 @@ def test_other_keywords_are_refused_by_name_unless_they_ask_nothing(name):
     )
 
 
-def test_output_attentions_is_answered_where_weights_are_collected():
-    given = tensors()
-    call(SomeAttention(), *given, None, output_attentions=False)
-    call(SomeAttention(), *given, None, output_attentions=True, listener=Answering(Collect(weights=True)))
-    with pytest.raises(UnsupportedError, match=r"output_attentions.*pass collect=Collect\(weights=True\)"):
-        call(SomeAttention(), *given, None, output_attentions=True, listener=Answering(Collect()))
+def second_of(listener: Answering, **keywords):
+    """What the function returns second, which the model takes for attention weights."""
+    module = SomeAttention()
+    interface.LISTENERS[module] = weakref.ref(listener)
+    return interface.attention_function(module, *tensors(), None, **keywords)[1]
+
+
+def test_weights_are_returned_second_where_they_are_collected():
+    listener = Answering(Collect(weights=True))
+    for keywords in ({}, {"output_attentions": True}, {"output_attentions": False}):
+        assert second_of(listener, **keywords) is listener.evidence.weights
+
+
+def test_evidence_is_returned_second_where_it_is_asked_for():
+    listener = Answering(Collect())
+    assert second_of(listener, output_attentions=True) is listener.evidence
+    assert second_of(listener) is second_of(listener, output_attentions=False) is None
+
+
+def test_output_attentions_of_a_layer_that_is_not_watched_is_refused():
+    assert second_of(Answering(), output_attentions=False) is None
+    with pytest.raises(UnsupportedError, match=r"output_attentions.*pass attach a collect= for this layer"):
+        second_of(Answering(), output_attentions=True)
 
 
 @pytest.mark.parametrize(

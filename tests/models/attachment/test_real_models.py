@@ -172,7 +172,7 @@ def test_generate_with_a_head_off_gives_the_tokens_of_the_zeroed_slice(smollm2):
     with attach(model, collect=Collect()) as heads:
         heads.ablate(layer=3, head=5)
         assert torch.equal(model.generate(**batch, **options), expected)
-        assert heads.evidence[29].entropy.shape == (2, 9, 1)
+        assert heads.evidence[29].entropy.shape == (2, 9, batch["input_ids"].shape[1] + 5)
 
 
 def test_a_lost_padding_mask_is_caught(opened, monkeypatch):

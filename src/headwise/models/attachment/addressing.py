@@ -64,13 +64,37 @@ def find_heads(layer: AttachedLayer, head: SupportsIndex | None, kv_head: Suppor
 
 
 class EvidenceByLayer:
-    """The evidence of one forward: looked up by any name of a layer; iterates over the recorded layers."""
+    """The evidence of one text: looked up by any name of a layer; iterates over the recorded layers.
+
+    A forward with the cache of the one before goes on with its text, as the steps of `generate` do. Prompt
+    and generated tokens are one picture, equal to one forward over the whole text up to rounding, also where
+    a cache drops what leaves a window. Rows and keys are numbered by their place in the text, with padding.
+    So are those of `Collect(rows=...)`: a row may be asked for before it comes, and negative ones count from
+    the end of the text as it stands when it is read.
+
+    Where a cache holds tokens that no watched forward read, the picture begins behind them, at `first_row`. A
+    part of the model that is run by itself is a text of its own, of which the latest call is seen. In a text
+    that came in several forwards cross-attention has no `previous_token`, `self_token`, `mean_distance`,
+    `local` and `at_offsets` (NaN): at which of the other text's keys a row stands depends on how long this
+    one will be.
+
+    Reading what the parts do not tell raises UnsupportedError: any layer, where the cache was changed between
+    two forwards (beam search reorders it, assisted decoding takes tokens back); a layer with `map_size` and
+    without `weights`, for the cells of a map follow the length of the text; a row from before `first_row`.
+    """
+
+    first_row: int
+    """The place in the text of the first recorded row: 0, or how many tokens a cache held already."""
 
     def __init__(
-        self, layers: Sequence[AttachedLayer], found: Mapping[AttachedLayer, Evidence[Tensor]]
+        self,
+        layers: Sequence[AttachedLayer],
+        found: Mapping[AttachedLayer, Evidence[Tensor]],
+        first_row: int = 0,
     ) -> None:
         self._layers = layers
         self._found = found
+        self.first_row = first_row
 
     def __getitem__(self, key: LayerKey) -> Evidence[Tensor]:
         layer = find_layer(self._layers, key)

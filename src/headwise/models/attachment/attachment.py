@@ -100,12 +100,12 @@ class Attachment:
 
     @property
     def evidence(self) -> EvidenceByLayer:
-        """What the latest forward of the model in this thread recorded; under `generate`, the latest step.
+        """What every layer did over the latest text that the model read in this thread.
 
-        A cached step of a windowed layer sees no key before its window: `first_token` there is of the first
-        key of the window, not of the text.
+        Prompt and generated tokens are one picture; `EvidenceByLayer` says what that means.
         """
-        return EvidenceByLayer(self.layers, self._recorder.evidence)
+        picture = self._recorder.picture
+        return EvidenceByLayer(self.layers, picture, picture.first_row)
 
     @property
     def collect(self) -> Mapping[AttachedLayer, Collect]:

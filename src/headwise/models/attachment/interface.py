@@ -17,6 +17,7 @@ from transformers.masking_utils import sdpa_mask
 
 from headwise import masks
 from headwise.errors import UnsupportedError
+from headwise.evidence import Evidence
 from headwise.models.attachment.keywords import refuse_unknown
 from headwise.models.attachment.layer_call import LayerCall
 from headwise.models.attachment.mask_reading import MaskReading
@@ -27,12 +28,12 @@ NAME = "headwise"
 class Listener(Protocol):
     """Whoever answers for the layers of one model."""
 
-    def answer(self, module: nn.Module, call: LayerCall) -> tuple[Tensor, Tensor | None]:
-        """Return the output of every head, and the weights where they are collected."""
+    def answer(self, module: nn.Module, call: LayerCall) -> tuple[Tensor, Evidence[Tensor] | None]:
+        """Return the output of every head, and the evidence of the call where the layer is watched."""
         ...
 
-    def collects_weights(self, module: nn.Module) -> bool:
-        """Return whether the weights of this layer are collected."""
+    def watches(self, module: nn.Module) -> bool:
+        """Return whether evidence of this layer is collected."""
         ...
 
     def read_mask(self, mask: Tensor, sizes: tuple[int, ...]) -> MaskReading:
@@ -59,10 +60,14 @@ def attention_function(
     s_aux: Tensor | None = None,
     position_bias: Tensor | None = None,
     **options: Any,
-) -> tuple[Tensor, Tensor | None]:
-    """Return `[batch, seq_len, num_heads, value_head_dim]`, and the weights where they are collected."""
+) -> tuple[Tensor, Tensor | Evidence[Tensor] | None]:
+    """Return `[batch, seq_len, num_heads, value_head_dim]`, and what the model takes for attention weights.
+
+    They are the weights where they are collected; else, where `output_attentions` asks a watched layer for
+    them, the evidence of this call, its rows and keys numbered as in the call; else None.
+    """
     listener = _listener_of(module)
-    refuse_unknown(module, options, listener.collects_weights)
+    refuse_unknown(module, options, listener.watches)
     if query.shape[0] != key.shape[0]:
         # Learned queries come with a batch of one, as in the resamplers of vision models.
         batch = max(query.shape[0], key.shape[0])
@@ -85,8 +90,11 @@ def attention_function(
         sinks=s_aux,
         dropout=dropout if module.training else 0.0,
     )
-    output, weights = listener.answer(module, call)
-    return output.transpose(1, 2).contiguous(), weights
+    output, evidence = listener.answer(module, call)
+    second: Tensor | Evidence[Tensor] | None = None if evidence is None else evidence.weights
+    if second is None and _asks_for_attentions(module, options):
+        second = evidence
+    return output.transpose(1, 2).contiguous(), second
 
 
 def mask_function(*args: Any, **kwargs: Any) -> Tensor | None:
@@ -121,6 +129,14 @@ def _listener_of(module: nn.Module) -> Listener:
             "detach first, or give it a config of its own"
         )
     return listener
+
+
+def _asks_for_attentions(module: nn.Module, options: dict[str, Any]) -> bool:
+    """Return whether somebody waits for the second value: some families cut into it if it is not None."""
+    given = options.get("output_attentions")
+    return bool(
+        getattr(getattr(module, "config", None), "output_attentions", False) if given is None else given
+    )
 
 
 def _claimed_mask(

@@ -36,14 +36,13 @@ MENDS = {
     "indices": "sparse attention picks its keys outside the mask; run this family without attach",
     "block_indices": "sparse attention picks its keys outside the mask; run this family without attach",
     "sinks": "sinks that differ from row to row; only one sink per head (s_aux) is implemented",
-    "output_attentions": "pass collect=Collect(weights=True) to attach and read its evidence",
+    "output_attentions": "pass attach a collect= for this layer: Collect(weights=True) gives its weights, "
+    "any other its Evidence",
 }
 """What to do about the keywords that are refused, where it is known."""
 
 
-def refuse_unknown(
-    module: nn.Module, options: dict[str, Any], collects_weights: Callable[[nn.Module], bool]
-) -> None:
+def refuse_unknown(module: nn.Module, options: dict[str, Any], watches: Callable[[nn.Module], bool]) -> None:
     """Refuse every keyword that may change numbers and is not implemented here.
 
     Raises:
@@ -53,7 +52,7 @@ def refuse_unknown(
     for name, given in options.items():
         asks_nothing = given is None or name in HARMLESS
         if name == "output_attentions":
-            asks_nothing = not given or collects_weights(module)
+            asks_nothing = not given or watches(module)
         if not asks_nothing:
             mend = MENDS.get(name, "leave it out, or detach before this call")
             raise UnsupportedError(

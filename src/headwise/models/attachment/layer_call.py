@@ -10,6 +10,7 @@ from torch import Tensor
 from headwise import masks, ops
 from headwise.evidence import Collect, Evidence
 from headwise.models.attachment.mask_reading import Runs
+from headwise.ops.first_key import FirstKey
 
 
 class LayerCall(NamedTuple):
@@ -48,9 +49,25 @@ class LayerCall(NamedTuple):
             dropout=self.dropout,
         ).output
 
-    def observe(self, head_gates: Tensor | None, collect: Collect) -> tuple[Tensor, Evidence[Tensor]]:
-        """Return the output of every head, and the evidence, which is of the weights before dropout."""
-        call = self._without_empty_cache()
+    def observe(
+        self,
+        head_gates: Tensor | None,
+        collect: Collect,
+        *,
+        kv_len: int | None = None,
+        first_key: FirstKey = None,
+    ) -> tuple[Tensor, Evidence[Tensor]]:
+        """Return the output of every head, and the evidence, which is of the weights before dropout.
+
+        Args:
+            head_gates: factors of the outputs, or None.
+            collect: what to record.
+            kv_len: how many of the keys there are: evidence counts positions back from the last key, which
+                must be the last one written. By default `written_keys()`.
+            first_key: as in `headwise.observe`.
+
+        """
+        call = self._first_keys(self.written_keys() if kv_len is None else kv_len)
         with torch.no_grad():  # evidence has no gradient
             seen = ops.observe(
                 call.query,
@@ -63,6 +80,7 @@ class LayerCall(NamedTuple):
                 sinks=call.sinks,
                 head_gates=head_gates,
                 collect=collect,
+                first_key=first_key,
             )
         # The output is the one of an unwatched layer: watching a head must change no number.
         return self.attend(head_gates), seen.evidence
@@ -74,22 +92,34 @@ class LayerCall(NamedTuple):
         """
         return self._seen_keys() if self.query.shape[2] == self.key.shape[2] else None
 
-    def _without_empty_cache(self) -> LayerCall:
-        """Return the call without the places of a static cache that are still empty.
+    def written_keys(self) -> int:
+        """Return how many keys there are without the places of a static cache that are still empty.
 
-        Evidence counts positions back from the last key, which must be the last one written.
+        They are told by the mask: no row sees them.
         """
         seq_len, kv_len = self.query.shape[2], self.key.shape[2]
         seen = None if kv_len <= seq_len else self._seen_keys()
         if seen is None:
-            return self
+            return kv_len
         places = seen.any(dim=0).nonzero()
-        stop = max(seq_len, int(places.max()) + 1) if len(places) else kv_len
+        return max(seq_len, int(places.max()) + 1) if len(places) else kv_len
+
+    def first_seen_key(self) -> Tensor:
+        """Return the first key that any row sees, `[batch or 1]`; 0 where none is seen or no mask says it."""
+        if isinstance(self.mask, Runs):
+            return torch.from_numpy(self.mask.first_seen_key())
+        seen = self._seen_keys()
+        return torch.zeros(1, dtype=torch.long) if seen is None else seen.byte().argmax(-1)
+
+    def _first_keys(self, count: int) -> LayerCall:
+        """Return the call with as many of its keys."""
+        if count == self.key.shape[2]:
+            return self
         return self._replace(
-            key=self.key[:, :, :stop],
-            value=self.value[:, :, :stop],
-            mask=self.mask[..., :stop] if isinstance(self.mask, Tensor) else self.mask,
-            bias=None if self.bias is None else self.bias[..., :stop],
+            key=self.key[:, :, :count],
+            value=self.value[:, :, :count],
+            mask=self.mask[..., :count] if isinstance(self.mask, Tensor) else self.mask,
+            bias=None if self.bias is None else self.bias[..., :count],
         )
 
     def _seen_keys(self) -> Tensor | None:

@@ -38,6 +38,14 @@ class Runs(masks.MaskValue):
         seen: NDArray[np.bool_] = np.any(masks.Intervals(self.start, self.stop).visible(kv_len), axis=1)
         return seen
 
+    def first_seen_key(self) -> NDArray[np.int64]:
+        """Return the first key that any row sees, `[batch or 1]`; 0 where none is seen."""
+        start, stop = np.broadcast_arrays(self.start, self.stop)
+        furthest = np.iinfo(np.int64).max
+        first = np.where(start < stop, start, furthest).min(axis=1, initial=furthest)
+        found: NDArray[np.int64] = np.where(first == furthest, 0, first)
+        return found
+
 
 class MaskReading(NamedTuple):
     """What a mask tensor `[batch or 1, num_heads or 1, seq_len or 1, kv_len]` says.

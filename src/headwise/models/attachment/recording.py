@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -16,11 +16,13 @@ from headwise import masks
 from headwise.errors import UnsupportedError
 from headwise.evidence import Collect, Evidence
 from headwise.models.attachment.ablation import Ablations
+from headwise.models.attachment.cache_watch import cache_among, cached_tokens
 from headwise.models.attachment.discover import AttachedLayer, Trace
 from headwise.models.attachment.interface import NAME
 from headwise.models.attachment.layer_call import LayerCall
 from headwise.models.attachment.mask_reading import MaskMemory, MaskReading, read
-from headwise.models.attachment.positions import positions_of
+from headwise.models.attachment.picture import Picture
+from headwise.models.attachment.positions import first_tokens, positions_of
 from headwise.models.attachment.switch import Implementations
 
 
@@ -30,7 +32,7 @@ class _Forward(threading.local):
     def __init__(self) -> None:
         self.running = False
         self.calls: defaultdict[nn.Module, int] = defaultdict(int)
-        self.evidence: dict[AttachedLayer, Evidence[Tensor]] = {}
+        self.picture = Picture({})
         self.positions: Tensor | None = None
         self.capture: tuple[AttachedLayer, list[LayerOutput]] | None = None
         self.masks = MaskMemory()
@@ -64,9 +66,9 @@ class Recorder:
         )
 
     @property
-    def evidence(self) -> Mapping[AttachedLayer, Evidence[Tensor]]:
-        """What the latest forward in this thread recorded."""
-        return self._forward.evidence
+    def picture(self) -> Picture:
+        """What the latest text in this thread showed."""
+        return self._forward.picture
 
     def seat(self, module: nn.Module, layer: AttachedLayer) -> None:
         """Say that the next call of `module` within a forward is `layer`."""
@@ -92,8 +94,8 @@ class Recorder:
         finally:
             self._forward.capture = None
 
-    def answer(self, module: nn.Module, call: LayerCall) -> tuple[Tensor, Tensor | None]:
-        """Return the output of every head of one layer, and its weights where they are collected."""
+    def answer(self, module: nn.Module, call: LayerCall) -> tuple[Tensor, Evidence[Tensor] | None]:
+        """Return the output of every head of one layer, and the evidence of this call where it is watched."""
         if self._trace is not None:
             with self._trace.answering(module, call):
                 return call.attend(None), None
@@ -105,16 +107,17 @@ class Recorder:
             return output, None
         if not self.collect and not self.ablations:  # the way of nearly every call: no question by layer
             return call.attend(None), None
-        gates, wanted = self.ablations.gates(layer, call.query), self.collect.get(layer)
-        if wanted is None:
+        if not forward.running and forward.picture.collect is not self.collect:
+            forward.picture = Picture(self.collect)
+        gates, picture = self.ablations.gates(layer, call.query), forward.picture
+        if layer not in picture.collect:
             return self.ablations.fill(layer, call.attend(gates), self._positions(layer)), None
-        output, evidence = call.observe(gates, wanted)
-        forward.evidence[layer] = evidence
-        return self.ablations.fill(layer, output, self._positions(layer)), evidence.weights
+        output, evidence = picture.observe(layer, call, gates, in_forward=forward.running)
+        return self.ablations.fill(layer, output, self._positions(layer)), evidence
 
-    def collects_weights(self, module: nn.Module) -> bool:
-        """Return whether the weights of a layer are collected."""
-        return any(self.collect[seat].weights for seat in self._seats.get(module, ()) if seat in self.collect)
+    def watches(self, module: nn.Module) -> bool:
+        """Return whether evidence of a layer is collected."""
+        return any(seat in self.collect for seat in self._seats.get(module, ()))
 
     def read_mask(self, mask: Tensor, sizes: tuple[int, ...]) -> MaskReading:
         """Return what a mask says on a problem of these sizes; the layers of one forward share it."""
@@ -123,7 +126,7 @@ class Recorder:
         return forward.masks.read(mask, sizes) if forward.running else read(mask, masks.Sizes(*sizes))
 
     def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Start a forward of the model: forget the one before.
+        """Start a forward of the model: forget the one before, unless it goes on with the same text.
 
         Raises:
             UnsupportedError: the model was switched to another attention meanwhile.
@@ -141,17 +144,38 @@ class Recorder:
         forward.masks.forget()
         forward.positions = None
         if forward.capture is None:
-            forward.evidence = {}
+            self._begin_picture(args, kwargs)
             if self.ablations.needs_positions():
-                bound = self._signature.bind_partial(*args, **kwargs).arguments
-                forward.positions = positions_of({**bound, **bound.get("kwargs", {})})
+                forward.positions = positions_of(self._by_name(args, kwargs))
 
     def end(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         """End a forward of the model, also one that failed."""
-        self._forward.running = False
-        self._forward.calls.clear()
-        self._forward.masks.forget()
-        self._forward.positions = None
+        forward = self._forward
+        forward.running = False
+        forward.calls.clear()
+        forward.masks.forget()
+        forward.positions = None
+        if forward.capture is None and forward.picture.collect:
+            forward.picture.end(output)
+
+    def _begin_picture(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Go on with the picture of this thread, or start one."""
+        forward = self._forward
+        if not self.collect:
+            forward.picture = Picture(self.collect)
+            return
+        cache = cache_among([*args, *kwargs.values()])
+        if forward.picture.collect is self.collect and forward.picture.goes_on_with(cache):
+            forward.picture.begin(cache)
+            return
+        cached = cached_tokens(cache)
+        first_token = first_tokens(self._by_name(args, kwargs), cached) if cached else None
+        forward.picture = Picture(self.collect, cache, first_token)
+
+    def _by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of the model's forward by name."""
+        bound = self._signature.bind_partial(*args, **kwargs).arguments
+        return {**bound, **bound.get("kwargs", {})}
 
     def _positions(self, layer: AttachedLayer) -> Tensor | None:
         """Return where the rows of this forward stand in their texts; None where it reads no text."""

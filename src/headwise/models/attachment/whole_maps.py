@@ -1,0 +1,32 @@
+"""The map of a text whose weights were kept."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def pooled_map(weights: Tensor, visible: Tensor, size: int) -> Tensor:
+    """Return the map of at most `size x size` cells that one forward over the whole text would give.
+
+    Args:
+        weights: `[batch, heads, seq_len, kv_len]`.
+        visible: whether a row sees any key, `[batch, heads, seq_len]`.
+        size: as `Collect(map_size=...)`.
+
+    Returns:
+        `[batch, heads, rows, columns]`, the mean over a cell's rows of the mass on its keys.
+
+    """
+    row_cells, key_cells = (_cells(length, size, weights.device) for length in weights.shape[2:])
+    by_key = weights.new_zeros((*weights.shape[:3], min(size, weights.shape[3])))
+    by_key.index_add_(3, key_cells, weights)
+    shape = (*weights.shape[:2], min(size, weights.shape[2]))
+    mass = weights.new_zeros((*shape, by_key.shape[3])).index_add_(2, row_cells, by_key)
+    rows = weights.new_zeros(shape).index_add_(2, row_cells, visible.to(weights.dtype))
+    return mass / rows.clamp_min(1.0)[..., None]
+
+
+def _cells(length: int, size: int, device: torch.device) -> Tensor:
+    """Return the cell of each of `length` places, at most `size` cells of nearly equal width."""
+    return torch.arange(length, device=device) * min(size, length) // max(1, length)
