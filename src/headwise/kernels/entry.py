@@ -7,20 +7,29 @@ from typing import Any
 import numpy as np
 from numba import cfunc, njit, types
 
+from headwise.kernels.careful import mend_rows
 from headwise.kernels.emission import IntegerPointer, write_addresses
 from headwise.kernels.frame import buffers_of, counters_of, findings_of, problem_at, ring_of, seat_at
+from headwise.kernels.geometry import BLOCK_ROWS, TILE
 from headwise.kernels.memory import Integers, moved, pointer_to, set_float_mode
+from headwise.kernels.packed import attend_block, packed_head_floats
+from headwise.kernels.rows import write_skipped_heads
 from headwise.kernels.schedule import (
     FINISHED,
+    PER_HEAD,
+    block_count,
+    group_rows,
+    head_count,
     note_arrival,
-    pack_or_attend,
-    packed_entries_per_head,
-    stream,
-    streamed_entries_per_head,
+    pack_if_seen,
+    streamed_chunks,
     take_entry,
     tick_off,
+    tile_count,
+    visible_keys,
     wait_for,
 )
+from headwise.kernels.streamed import CHUNK_TILES, attend_chunk, join_shares, share_size
 from headwise.kernels.visit import chunk_count, key_floats, pack_keys, visit_chunk
 
 _IEEE = np.int32(0x1F80)
@@ -38,18 +47,33 @@ def compile_packed(source: str, *, on_disk: bool) -> Any:
     def entry(frame: Integers) -> None:
         callers_mode = set_float_mode(_IEEE)
         problem, counters, buffers, ring = (
-            problem_at(frame),
-            counters_of(frame),
-            buffers_of(frame),
-            ring_of(frame),
-        )
+            problem_at(frame), counters_of(frame), buffers_of(frame), ring_of(frame),
+        )  # fmt: skip
         desk, group, _ = seat_at(frame)
-        count = problem.batch * problem.num_kv_heads * packed_entries_per_head(problem)
+        heads, tiles, blocks = head_count(problem), tile_count(problem), block_count(problem)
+        packed_tiles, done_blocks = moved(counters, PER_HEAD), moved(counters, PER_HEAD + heads)
+        size = packed_head_floats(problem.kv_len, problem.head_dim, problem.value_head_dim)
+        count = heads * (tiles + blocks)
         note_arrival(counters, count)
         taken = take_entry(counters)
         while taken < count:
-            pack_or_attend(problem, desk, group, counters, buffers, ring, taken)
-            tick_off(counters)
+            head, number = divmod(taken, tiles + blocks)
+            batch, kv_head = divmod(head, problem.num_kv_heads)
+            packed = moved(buffers, head % ring * size)
+            if number < tiles:
+                if head >= ring:
+                    wait_for(moved(done_blocks, head - ring), blocks)
+                pack_if_seen(problem, desk, batch, kv_head, number * TILE, packed)
+                tick_off(moved(packed_tiles, head))
+            else:
+                wait_for(moved(packed_tiles, head), tiles)
+                block = blocks - 1 - (number - tiles)  # under a causal mask the last rows take longest
+                if block == 0:
+                    write_skipped_heads(problem, batch, kv_head)
+                rows = attend_block(problem, desk, batch, kv_head, group, block * BLOCK_ROWS, packed)
+                mend_rows(problem, desk, batch, kv_head, rows)
+                tick_off(moved(done_blocks, head))
+            tick_off(moved(counters, FINISHED))
             taken = take_entry(counters)
         wait_for(moved(counters, FINISHED), count)
         set_float_mode(callers_mode)
@@ -67,12 +91,24 @@ def compile_streamed(source: str, *, on_disk: bool) -> Any:
         callers_mode = set_float_mode(_IEEE)
         problem, counters, buffers = problem_at(frame), counters_of(frame), buffers_of(frame)
         desk, group, _ = seat_at(frame)
-        count = problem.batch * problem.num_kv_heads * streamed_entries_per_head(problem)
+        chunks = streamed_chunks(problem)
+        size = tile_count(problem) * share_size(group_rows(problem), problem.value_head_dim)
+        count = head_count(problem) * chunks
         note_arrival(counters, count)
         taken = take_entry(counters)
         while taken < count:
-            stream(problem, desk, group, counters, buffers, taken)
-            tick_off(counters)
+            head, number = divmod(taken, chunks)
+            batch, kv_head = divmod(head, problem.num_kv_heads)
+            shares = moved(buffers, head * size)
+            low, high = visible_keys(problem, batch)
+            first, last = low // TILE, (high + TILE - 1) // TILE
+            begin, end = max(number * CHUNK_TILES, first), min((number + 1) * CHUNK_TILES, last)
+            attend_chunk(problem, desk, batch, kv_head, group, begin, end, shares)
+            if tick_off(moved(counters, PER_HEAD + head)) == chunks - 1:
+                write_skipped_heads(problem, batch, kv_head)
+                rows = join_shares(problem, desk, batch, kv_head, group, first, last, shares)
+                mend_rows(problem, desk, batch, kv_head, rows)
+            tick_off(moved(counters, FINISHED))
             taken = take_entry(counters)
         wait_for(moved(counters, FINISHED), count)
         set_float_mode(callers_mode)
@@ -101,7 +137,7 @@ def compile_visit(source: str, *, on_disk: bool) -> Any:
                 packed = head
             # Under a causal mask the last rows take longest.
             visit_chunk(problem, desk, findings, batch, kv_head, group, chunks - 1 - number, keys)
-            tick_off(counters)
+            tick_off(moved(counters, FINISHED))
             taken = take_entry(counters)
         wait_for(moved(counters, FINISHED), count)
         set_float_mode(callers_mode)

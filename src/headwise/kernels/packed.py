@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from headwise.kernels.bringing import bring_keys, bring_values
-from headwise.kernels.careful import mend_rows, sum_carefully
+from headwise.kernels.careful import sum_carefully
 from headwise.kernels.emission import inner, leaf
 from headwise.kernels.geometry import BLOCK_ROWS, PANEL, TILE
 from headwise.kernels.ledger import NEW_FACTOR, OLD_FACTOR, join_tile
@@ -60,12 +60,12 @@ def pack_tile(problem: Problem, desk: Desk, batch: int, kv_head: int, tile: int,
 @inner
 def attend_block(
     problem: Problem, desk: Desk, batch: int, kv_head: int, heads: Integers, first: int, packed: Floats
-) -> None:
-    """Compute the rows `first .. first + BLOCK_ROWS` of a KV head, as far as there are any."""
+) -> int:
+    """Compute the rows `first .. first + BLOCK_ROWS` of a KV head; return how many there are."""
     num_heads = working_heads(problem, batch, kv_head, heads)
     count = min(BLOCK_ROWS, num_heads * problem.seq_len - first)
     if count <= 0:
-        return
+        return 0
     bring_rows(problem, desk, batch, heads, num_heads, first, count)
     low, high = problem.kv_len, 0
     latest, earliest = 0, problem.kv_len
@@ -80,7 +80,7 @@ def attend_block(
         else:
             _attend_tile(problem, desk, batch, kv_head, count, tile, packed)
     write_rows(problem, desk, batch, count)
-    mend_rows(problem, desk, batch, kv_head, count)
+    return count
 
 
 @inner

@@ -21,6 +21,7 @@ from headwise.kernels.findings import (
     Findings,
 )
 from headwise.kernels.geometry import TILE
+from headwise.kernels.ledger import MAXIMUM
 from headwise.kernels.measuring import DISTANCE as SUM_OF_DISTANCES
 from headwise.kernels.measuring import ENTROPY as SUM_OF_ENTROPY
 from headwise.kernels.measuring import LOCAL as SUM_OF_LOCAL
@@ -31,7 +32,6 @@ from headwise.kernels.rows import sees
 from headwise.kernels.tiles import STRIP
 
 _MISSING = np.float32(np.nan)
-_LOWEST = np.float32(-np.inf)
 
 
 @leaf
@@ -52,7 +52,6 @@ def begin_row(problem: Problem, desk: Desk, findings: Findings, batch: int, row:
     """Write what is true of a row of which nothing was seen yet."""
     place = _row_place(problem, desk, batch, row)
     findings.largest_keys[place] = -1
-    desk.ledger[row] = _LOWEST  # the largest score so far
     findings.numbers[_number_place(problem, place, LARGEST_WEIGHT)] = 0.0
     findings.numbers[_number_place(problem, place, FIRST_TOKEN)] = 0.0
     position = desk.positions[row] + problem.kv_len - problem.seq_len
@@ -67,12 +66,15 @@ def begin_row(problem: Problem, desk: Desk, findings: Findings, batch: int, row:
 def note_largest(
     problem: Problem, desk: Desk, findings: Findings, batch: int, count: int, tile: int, records: Floats
 ) -> None:
-    """Note the largest weight of a row and its key."""
+    """Note the largest weight of a row and its key; the largest score so far is kept in the ledger."""
     for row in range(count):
         strip, record = row // STRIP, moved(records, row * RECORD)
-        if desk.strip_starts[strip] < desk.strip_stops[strip] and record[TILE_SCORE] > desk.ledger[row]:
+        if (
+            desk.strip_starts[strip] < desk.strip_stops[strip]
+            and record[TILE_SCORE] > desk.ledger[MAXIMUM + row]
+        ):
             place, key = _row_place(problem, desk, batch, row), int(record[TILE_KEY])
-            desk.ledger[row] = record[TILE_SCORE]
+            desk.ledger[MAXIMUM + row] = record[TILE_SCORE]
             findings.largest_keys[place] = tile + key
             number = _number_place(problem, place, LARGEST_WEIGHT)
             findings.numbers[number] = desk.weights[row * TILE + key]
@@ -135,26 +137,25 @@ def note_top_keys(
 
 @inner
 def note_columns(
-    problem: Problem, desk: Desk, findings: Findings, batch: int, num_heads: int, count: int, tile: int,
-    chunk: int,
-) -> None:  # fmt: skip
-    """Add up what each key receives: over the rows of a cell for the map, over all for `received`."""
+    problem: Problem, desk: Desk, findings: Findings, batch: int, count: int, tile: int, chunk: int
+) -> None:
+    """Add up what each key receives: over the rows of a cell for the map, over all for `received`.
+
+    The rows of the block are all of one head.
+    """
     if findings.key_cells == 0:
         return
-    line = desk.lines
-    for slot in range(min(num_heads, count)):
-        row = slot
-        while row < count:
-            cell = _row_cell(problem, findings, desk.positions[row])
-            first = row
-            for key in range(TILE):
-                line[key] = 0.0
-            while row < count and _row_cell(problem, findings, desk.positions[row]) == cell:
-                weights = moved(desk.weights, row * TILE)
-                for key in range(desk.strip_starts[row // STRIP], desk.strip_stops[row // STRIP]):
-                    line[key] += weights[key]
-                row += num_heads
-            _add_line(problem, desk, findings, batch, desk.heads[first], chunk, cell, tile)
+    line, row = desk.lines, 0
+    while row < count:
+        cell = _row_cell(problem, findings, desk.positions[row])
+        for key in range(TILE):
+            line[key] = 0.0
+        while row < count and _row_cell(problem, findings, desk.positions[row]) == cell:
+            weights = moved(desk.weights, row * TILE)
+            for key in range(desk.strip_starts[row // STRIP], desk.strip_stops[row // STRIP]):
+                line[key] += weights[key]
+            row += 1
+        _add_line(problem, desk, findings, batch, desk.heads[0], chunk, cell, tile)
 
 
 @leaf
@@ -168,12 +169,8 @@ def _add_line(
     problem: Problem, desk: Desk, findings: Findings, batch: int, head: int, chunk: int, cell: int, tile: int
 ) -> None:
     """Add the masses of a tile's keys, summed over rows of one cell, to what is kept of the chunk."""
-    line, stop, kv_len, cells = (
-        desk.lines,
-        min(TILE, problem.kv_len - tile),
-        problem.kv_len,
-        findings.key_cells,
-    )
+    line, kv_len, cells = desk.lines, problem.kv_len, findings.key_cells
+    stop = min(TILE, kv_len - tile)
     if findings.collects_received:
         received = (chunk * problem.batch + batch) * problem.num_heads + head
         target = moved(findings.received, received * kv_len + tile)
@@ -201,37 +198,44 @@ def _add_line(
 def end_row(
     problem: Problem, desk: Desk, findings: Findings, batch: int, row: int, seen: bool, record: Floats
 ) -> None:
-    """Write the sums of a row; a row that sees no key, or whose weights are NaN, has no numbers."""
+    """Write the sums of a row; a row that sees no key has no numbers."""
     place = _row_place(problem, desk, batch, row)
-    findings.numbers[_number_place(problem, place, ENTROPY)] = record[SUM_OF_ENTROPY]
-    findings.numbers[_number_place(problem, place, MEAN_DISTANCE)] = record[SUM_OF_DISTANCES]
-    findings.numbers[_number_place(problem, place, LOCAL)] = record[SUM_OF_LOCAL]
-    is_nan = record[SUM_OF_ENTROPY] != record[SUM_OF_ENTROPY]
-    if is_nan:
-        findings.numbers[_number_place(problem, place, LARGEST_WEIGHT)] = _MISSING
-    if not seen or is_nan:
-        findings.largest_keys[place] = -1
     if not seen:
         for number in range(NUMBERS):
             findings.numbers[_number_place(problem, place, number)] = _MISSING
         for number in range(findings.num_offsets):
             findings.at_offsets[place * findings.num_offsets + number] = _MISSING
         return
+    findings.numbers[_number_place(problem, place, ENTROPY)] = record[SUM_OF_ENTROPY]
+    findings.numbers[_number_place(problem, place, MEAN_DISTANCE)] = record[SUM_OF_DISTANCES]
+    findings.numbers[_number_place(problem, place, LOCAL)] = record[SUM_OF_LOCAL]
+    is_nan = record[SUM_OF_ENTROPY] != record[SUM_OF_ENTROPY]
+    if is_nan:
+        findings.numbers[_number_place(problem, place, LARGEST_WEIGHT)] = _MISSING
+        findings.largest_keys[place] = -1
+    elif findings.largest_keys[place] < 0:  # every score is -inf, and a sink takes all
+        findings.largest_keys[place] = _first_seen(problem, desk, batch, row)
     if findings.top_k > 0:
         _fill_top_keys(problem, desk, findings, batch, row, place, is_nan)
+
+
+@leaf
+def _first_seen(problem: Problem, desk: Desk, batch: int, row: int) -> int:
+    """Return the first key that a row sees; -1 if there is none."""
+    for key in range(desk.starts[row], desk.stops[row]):
+        if sees(problem, desk, batch, row, key):
+            return key
+    return -1
 
 
 @leaf
 def _fill_top_keys(
     problem: Problem, desk: Desk, findings: Findings, batch: int, row: int, place: int, is_nan: bool
 ) -> None:
-    """Let visible keys of weight 0 follow, in their order, where there are too few others."""
+    """Let the other visible keys follow in their order, whose weight is 0 or NaN, where there is room."""
     line = place * findings.top_k
     weights, keys = moved(findings.top_weights, line), moved(findings.top_keys, line)
-    if is_nan:
-        for number in range(findings.top_k):
-            weights[number] = _MISSING
-        return
+    weight = _MISSING if is_nan else np.float32(0.0)
     found = 0
     while found < findings.top_k and keys[found] >= 0:
         found += 1
@@ -241,6 +245,6 @@ def _fill_top_keys(
         for number in range(with_weight):
             listed = listed or keys[number] == key
         if not listed and sees(problem, desk, batch, row, key):
-            weights[found], keys[found] = 0.0, key
+            weights[found], keys[found] = weight, key
             found += 1
         key += 1

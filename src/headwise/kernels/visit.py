@@ -79,25 +79,22 @@ def visit_chunk(
 ) -> None:
     """Look at one chunk of the rows that read a KV head, a block after the other."""
     num_heads = working_heads(problem, batch, kv_head, heads)
+    # Sums over rows are made head by head: how they are rounded must not hang on the heads beside.
+    together = max(num_heads, 1) if findings.key_cells == 0 else 1
     first = chunk * findings.chunk_rows
     last = min(first + findings.chunk_rows, problem.seq_len)
-    for row in range(first * num_heads, last * num_heads, BLOCK_ROWS):
-        count = min(BLOCK_ROWS, last * num_heads - row)
-        bring_rows(problem, desk, batch, heads, num_heads, row, count)
-        _visit_block(problem, desk, findings, batch, num_heads, count, chunk, keys)
+    for place in range(0, num_heads, together):
+        for row in range(first * together, last * together, BLOCK_ROWS):
+            count = min(BLOCK_ROWS, last * together - row)
+            bring_rows(problem, desk, batch, moved(heads, place), together, row, count)
+            _visit_block(problem, desk, findings, batch, count, chunk, keys)
 
 
 @inner
 def _visit_block(
-    problem: Problem,
-    desk: Desk,
-    findings: Findings,
-    batch: int,
-    num_heads: int,
-    count: int,
-    chunk: int,
-    keys: Floats,
+    problem: Problem, desk: Desk, findings: Findings, batch: int, count: int, chunk: int, keys: Floats
 ) -> None:
+    """Look at the rows on the desk: begin each, show every tile to the reducers, end each."""
     records = desk.outputs
     low, high = problem.kv_len, 0
     for row in range(count):
@@ -115,7 +112,7 @@ def _visit_block(
             note_points(problem, desk, findings, batch, count, tile)
             keep_rows(problem, desk, findings, batch, count, tile)
             note_top_keys(problem, desk, findings, batch, count, tile)
-            note_columns(problem, desk, findings, batch, num_heads, count, tile, chunk)
+            note_columns(problem, desk, findings, batch, count, tile, chunk)
     for row in range(count):
         seen = desk.divisors[row] != _NONE
         end_row(problem, desk, findings, batch, row, seen, moved(records, row * RECORD))
