@@ -218,14 +218,14 @@ def _elements(lanes: Lanes, step: ir.Value, lines: list[ir.Value], key: ir.Value
     """Return the elements of each line from a key on: one, or many that lie side by side or are the same."""
     builder = lanes.builder
     if lanes.lanes == 1:
-        return [_loaded(lanes, builder.gep(line, [builder.mul(key, step)])) for line in lines]
+        return [lanes.load(builder.gep(line, [builder.mul(key, step)])) for line in lines]
     with builder.if_else(builder.icmp_unsigned("==", step, integer(0))) as (one_serves_all, many):
         with one_serves_all:
-            ones = [_loaded(Lanes(builder, 1), line) for line in lines]
+            ones = [Lanes(builder, 1).load(line) for line in lines]
             repeated = [lanes.shuffle(one, one, [0] * lanes.lanes) for one in ones]
             block_of_repeated = builder.block
         with many:
-            loaded = [_loaded(lanes, builder.gep(line, [key])) for line in lines]
+            loaded = [lanes.load(builder.gep(line, [key])) for line in lines]
             block_of_loaded = builder.block
     elements = [builder.phi(each.type) for each in loaded]
     for block, found in ((block_of_repeated, repeated), (block_of_loaded, loaded)):

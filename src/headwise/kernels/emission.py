@@ -60,7 +60,7 @@ def intrinsic(
     return callable_there
 
 
-_ALIGNMENT = {"float": 4, "half": 2, "i16": 2}
+_ALIGNMENT = {"float": 4, "half": 2, "i16": 2, "i8": 1}
 
 
 def vector(lanes: int, element: ir.Type = FLOAT) -> ir.Type:

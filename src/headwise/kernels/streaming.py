@@ -81,7 +81,7 @@ class _Operands(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """What the product of a block of rows with some lines is told: as `_Operands`, and
+    """What the product of a block of rows with some lines is told, beside what `_Operands` names.
 
     - rows: how many rows there are; a block that is larger computes the last of them several times over
     - asks: whether to ask for later lines, which lie so many bytes `ahead` of those that are read
@@ -229,7 +229,7 @@ def score_emitter(geometry: Geometry, kind: int, rows: int) -> Callable[..., Non
 
 
 def sum_emitter(geometry: Geometry, kind: int, rows: int, vectors: int) -> Callable[..., None]:
-    """Return what emits the sums of a block of rows over a panel of keys, `vectors` registers of columns wide."""
+    """Return what emits the sums of a block of rows over a panel of keys, `vectors` registers wide."""
 
     def emit(builder: ir.IRBuilder, *arguments: ir.Value) -> None:
         given, lanes = _Block(*arguments), Lanes(builder, geometry.lanes)
