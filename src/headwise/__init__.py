@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headwise.layout import HeadLayout
     from headwise.masks import Causal, CausalFrom, Dense, Lengths, Packed, Prefix, Window
     from headwise.models.attachment import attach
+    from headwise.models.head_scores import head_scores
     from headwise.models.opening.opened_model import open_model
     from headwise.nn import MultiHeadAttention
     from headwise.ops import attention, attention_with_logsumexp, choose, merge, observe
@@ -37,6 +38,7 @@ _HOME_OF = {
     **dict.fromkeys(("KVCache", "RollingKVCache"), "headwise.cache"),
     "MultiHeadAttention": "headwise.nn",
     "attach": "headwise.models.attachment",
+    "head_scores": "headwise.models.head_scores",
     "open_model": "headwise.models.opening.opened_model",
     "bench": "headwise.verbs.bench.compute",
     "plan": "headwise.verbs.plan",
@@ -70,6 +72,7 @@ __all__ = [
     "bench",
     "choose",
     "explain_two_heads",
+    "head_scores",
     "merge",
     "observe",
     "open_model",
