@@ -1,16 +1,14 @@
 """What `view` computes, held against the models' own eager attention."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import transformers
-from transformers import CLIPConfig, CLIPModel
 
-from headwise.errors import ArgumentError, UnsupportedError
+from headwise.errors import ArgumentError
 from headwise.verbs.view import View, view
 from headwise.verbs.view.render_json import to_json
 from headwise.verbs.view.render_page import page_data, write_page
@@ -185,36 +183,3 @@ def test_one_token_is_a_text_too(smollm2):
     assert found.heads[0].self_token == pytest.approx(1)
     assert found.stand_outs() == (), "every head gives all to the one token"
     json.dumps(to_json(found), allow_nan=False)
-
-
-def test_an_encoder_decoder_is_refused_with_the_way_to_record_it(minilm):
-    class Config:
-        is_encoder_decoder = True
-
-    class Model:
-        config = Config()
-
-    with pytest.raises(UnsupportedError, match=r"encoder-decoder, and view reads one text.*attach\(\)"):
-        view(replace(minilm, model=Model()), TEXT)
-
-
-def test_a_model_of_several_stacks_is_refused_with_the_way_to_record_it(minilm):
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-    text = {
-        **sizes,
-        "vocab_size": 30522,
-        "max_position_embeddings": 64,
-        "bos_token_id": 101,
-        "eos_token_id": 102,
-    }
-    config = CLIPConfig(text_config=text, vision_config={**sizes, "image_size": 32, "patch_size": 16})
-    with pytest.raises(UnsupportedError, match=r"several stacks .* are both layer 0\).*attach\(\)"):
-        view(replace(minilm, model=CLIPModel(config).eval()), TEXT)
-
-
-def test_a_model_that_reads_no_text_is_refused_with_the_way_to_record_it(minilm):
-    class Model:
-        main_input_name = "pixel_values"
-
-    with pytest.raises(UnsupportedError, match=r"reads no text \(its input is pixel_values\).*attach\(\)"):
-        view(replace(minilm, model=Model(), tokenizer=None), TEXT)

@@ -1,48 +1,70 @@
-"""Run a model on a text and record what every head did."""
+"""Run a model on what it reads and record what every head did."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import inspect
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
+from torch import nn
 
-from headwise.errors import ArgumentError, UnsupportedError
-from headwise.evidence import STATISTICS, Collect, Evidence
-from headwise.models.attachment import AttachedLayer, LayerKey, attach
+from headwise.errors import UnsupportedError
+from headwise.evidence import Collect, Evidence
+from headwise.models.attachment import AttachedLayer, attach
+from headwise.models.head_scores import HeadScores, head_scores
 from headwise.models.opening.opened_model import OpenedModel, open_model
 from headwise.models.quiet import quiet_libraries
-from headwise.models.tokens import read_text, readable_tokens
-from headwise.verbs.terminal import several
-from headwise.verbs.view.result import HeadSummary, LayerMaps, ModelFacts, NextToken, View
+from headwise.models.tokens import Token
+from headwise.verbs.view.facts import model_facts, next_tokens
+from headwise.verbs.view.given import Given, read_given, tower_for
+from headwise.verbs.view.image import Grid, patch_tokens
+from headwise.verbs.view.parts import check_layer, check_part, layers_of
+from headwise.verbs.view.recorded import layer_maps, summaries, what_to_collect
+from headwise.verbs.view.result import Part, View
 
-THUMBNAIL_SIZE = 64
-TOP_K = 8
-NEXT_TOKENS = 5
-FULL_WEIGHTS_TOKENS = 256
-"""Up to this many tokens the weights of every layer are kept; beyond it, those of the layer asked for."""
-CACHE_ELEMENT_BYTES = 2
+Notify = Callable[[str], None]
+QUIET_SECONDS = 2.0
+"""Within so long of the last line of progress no further layer is reported."""
 
 
 def view(
     model: str | Path | OpenedModel,
-    text: str,
+    text: str | None = None,
     *,
+    image: Path | None = None,
+    decoder_text: str | None = None,
+    part: Part | None = None,
     layer: int | None = None,
-    notify: Callable[[str], None] | None = None,
+    rows: Sequence[int] = (),
+    scores: bool = False,
+    notify: Notify | None = None,
 ) -> View:
-    """Return what every head of `model` does on `text`.
+    """Return what every head of `model` does on a text or an image.
+
+    Of an encoder-decoder one part is shown, cross attention unless another is asked for. Memory grows with
+    the length of the text, not with its square, but for the one layer that is looked at closely.
 
     Args:
         model: a catalogue name, a folder, a `.safetensors` or `.gguf` file, a hub id, or an opened model.
         text: what the model reads; at most as many tokens as the model has positions.
-        layer: a layer to look at closely: its weights are kept whole whatever the length of the text.
-        notify: called with a line of text before each step that can take long.
+        image: the file that a vision model reads, in place of a text; needs Pillow.
+        decoder_text: what the decoder of an encoder-decoder is given; by default what it writes itself, up
+            to 32 tokens of the greatest probability each.
+        part: of an encoder-decoder `"encoder"`, `"decoder"` or `"cross"`.
+        layer: a layer to look at closely: its weights are kept whole as long as they fit into 256 MB, beyond
+            that its map has 256 cells a side.
+        rows: tokens, counted from 0 or with negative numbers from the end, whose weights are wanted exactly
+            in every layer.
+        scores: also score every head on random tokens, by `head_scores`.
+        notify: called with a line of text before each step that can take long, and during it.
 
     Raises:
-        ArgumentError: the text is empty or too long, or the layer does not exist.
+        ArgumentError: the text is empty or too long, the image cannot be read, or the layer, a row or the
+            part does not exist.
         ModelError: the model cannot be opened.
         UnsupportedError: the model's attention cannot be recorded.
 
@@ -52,153 +74,101 @@ def view(
         (6, 72)
 
     """
+    say = notify or _say_nothing
     opened = model if isinstance(model, OpenedModel) else open_model(model, notify=notify)
-    _refuse_unsuited(opened)
-    ids, tokens = read_text(opened, text)
-    if notify is not None:
-        notify(f"running {opened.name} on {several(len(ids), 'token')}")
+    opened = tower_for(opened, image=image is not None)
+    part = check_part(opened, part)
+    given = read_given(opened, text=text, image=image, decoder_text=decoder_text, notify=say)
+    given.check_rows(rows, part)
+    # Before the model is attached here, for that attaches it too.
+    scored = _scored(opened, say) if scores else None
+    say(f"running {opened.name} on {given.size}")
     # What libraries log on the way is no news to whoever looks at heads.
     with quiet_libraries(), attach(opened.model) as heads:
-        attached = _by_number(heads.layers, opened.name)
-        _check_layer(layer, attached, opened.name)
-        heads.collect = _what_to_collect(len(ids), layer, heads.layers)
-        outputs = _run(opened.model, ids)
-        recorded = [(attached[number], heads.evidence[number]) for number in sorted(attached)]
-        maps = tuple(_layer_maps(place, evidence) for place, evidence in recorded)
-        summaries = tuple(head for place, evidence in recorded for head in _summaries(place, evidence))
-        difference = heads.max_logit_difference
-        facts = _facts(opened, attached, outputs)
+        places = layers_of(opened, heads.layers, part)
+        check_layer(layer, places, opened)
+        seq_len, kv_len = given.lengths(part)
+        heads.collect = what_to_collect(places, seq_len=seq_len, kv_len=kv_len, focus_layer=layer, rows=rows)
+        with _counting_layers(opened, heads.layers, say):
+            outputs = _run(opened.model, given)
+        recorded = [(place, heads.evidence[place]) for place in places.values()]
+        facts = model_facts(opened, places, part, outputs)
+    tokens, key_tokens, grid = _tokens(given, part, recorded[0][1], outputs)
+    _check_lengths(opened, recorded, len(tokens))
     return View(
         facts=facts,
-        text=text,
+        text=given.text,
         tokens=tokens,
-        next_tokens=_next_tokens(opened, outputs),
-        heads=summaries,
-        layers=maps,
-        max_logit_difference=difference,
+        next_tokens=next_tokens(opened, outputs),
+        heads=tuple(head for place, evidence in recorded for head in summaries(place, evidence)),
+        layers=tuple(layer_maps(place, evidence, rows) for place, evidence in recorded),
+        max_logit_difference=heads.max_logit_difference,
         focus_layer=layer,
+        key_tokens=key_tokens,
+        image_grid=grid,
+        exact_rows=tuple(sorted(Collect(rows=rows).rows_of(len(tokens)))),
+        part=part,
+        unseen=heads.unseen,
+        head_scores=scored,
     )
 
 
-def _refuse_unsuited(opened: OpenedModel) -> None:
-    if opened.tokenizer is None:
-        raise UnsupportedError(
-            f"{opened.name} reads no text (its input is {opened.model.main_input_name}), and view reads one "
-            "text; use attach() to record it from Python"
-        )
-    if opened.model.config.is_encoder_decoder:
-        raise UnsupportedError(
-            f"{opened.name} is an encoder-decoder, and view reads one text through a decoder or an encoder; "
-            "use attach() to record an encoder-decoder from Python"
-        )
+def _say_nothing(line: str) -> None:
+    """Stand in for whoever is not there to be told."""
 
 
-def _by_number(places: Sequence[AttachedLayer], name: str) -> dict[int, AttachedLayer]:
-    attached: dict[int, AttachedLayer] = {}
-    for place in places:
-        other = attached.setdefault(place.layer, place)
-        if other is not place:
-            raise UnsupportedError(
-                f"{name} has several stacks of layers ({other.name} and {place.name} are both layer "
-                f"{place.layer}), and view reads one text through one stack; use attach() to record it from "
-                "Python"
-            )
-    return attached
+def _scored(opened: OpenedModel, say: Notify) -> HeadScores:
+    say(f"scoring the heads of {opened.name} on random tokens")
+    return head_scores(opened)
 
 
-def _check_layer(layer: int | None, attached: Mapping[int, AttachedLayer], name: str) -> None:
-    if layer is not None and layer not in attached:
-        last = max(attached)
-        gaps = "" if len(attached) == last + 1 else f" ({len(attached)} of them have attention heads)"
-        raise ArgumentError(f"layer={layer} does not exist; {name} has layers 0 to {last}{gaps}")
-
-
-def _what_to_collect(
-    seq_len: int, focus_layer: int | None, places: Sequence[AttachedLayer]
-) -> dict[LayerKey, Collect]:
-    return {
-        place: Collect(
-            weights=seq_len <= FULL_WEIGHTS_TOKENS or place.layer == focus_layer,
-            map_size=min(THUMBNAIL_SIZE, seq_len),
-            top_k=min(TOP_K, seq_len),
-        )
-        for place in places
-    }
-
-
-def _run(model: torch.nn.Module, ids: Sequence[int]) -> Any:
-    batch = torch.tensor([list(ids)])
+def _run(model: nn.Module, given: Given) -> Any:
+    # The logits of thousands of tokens are the largest tensor of all, and only the last ones are read.
+    accepted = inspect.signature(model.forward).parameters
+    spared = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
+    fitting = {name: tensor for name, tensor in given.inputs.items() if name in accepted}
     with torch.inference_mode():
-        return model(input_ids=batch, attention_mask=torch.ones_like(batch))
+        return model(**fitting, **spared)
 
 
-def _layer_maps(place: AttachedLayer, evidence: Evidence[torch.Tensor]) -> LayerMaps:
-    return LayerMaps(
-        layer=place.layer,
-        num_heads=place.num_heads,
-        num_kv_heads=place.num_kv_heads,
-        thumbnails=_first(evidence.map),
-        top_weights=_first(evidence.top_weights),
-        top_keys=_first(evidence.top_keys),
-        rows={statistic.name: _first(getattr(evidence, statistic.name)) for statistic in STATISTICS},
-        weights=None if evidence.weights is None else _first(evidence.weights),
-        sink=None if evidence.sink is None else _first(evidence.sink),
-    )
+@contextmanager
+def _counting_layers(opened: OpenedModel, layers: Sequence[AttachedLayer], say: Notify) -> Iterator[None]:
+    """Say now and then how many layers have run."""
+    done, last = 0, time.monotonic()
+
+    def count(module: nn.Module, args: Any, output: Any) -> None:
+        nonlocal done, last
+        done += 1
+        if time.monotonic() - last >= QUIET_SECONDS:
+            last = time.monotonic()
+            say(f"running {opened.name}: {done} of {len(layers)} layers are through")
+
+    with ExitStack() as hooks:
+        for name in {layer.name for layer in layers}:
+            hooks.callback(opened.model.get_submodule(name).register_forward_hook(count).remove)
+        yield
 
 
-def _first(recorded: torch.Tensor | None) -> Any:
-    """Return the only batch element as an array, floating point as float32."""
-    if recorded is None:  # what view asks for is always collected
-        raise ValueError("this evidence was not collected")
-    one = recorded[0]
-    return (one.float() if one.is_floating_point() else one).numpy()
+def _tokens(
+    given: Given, part: Part | None, evidence: Evidence[torch.Tensor], outputs: Any
+) -> tuple[tuple[Token, ...], tuple[Token, ...] | None, Grid | None]:
+    """Return the tokens that look, those that are looked at where they are others, and the image's grid."""
+    if part == "decoder":
+        return given.decoder_tokens or (), None, None
+    read, grid = given.tokens, None
+    if read is None:
+        rows = outputs.encoder_last_hidden_state if part == "cross" else evidence.entropy[0].unsqueeze(-1)
+        read, grid = patch_tokens(given.grid, rows.shape[1])
+    return (given.decoder_tokens or (), read, grid) if part == "cross" else (read, None, grid)
 
 
-def _summaries(place: AttachedLayer, evidence: Evidence[torch.Tensor]) -> Iterator[HeadSummary]:
-    group_size, means = place.num_heads // place.num_kv_heads, evidence.per_head()
-    for head in range(place.num_heads):
-        numbers = {statistic.name: _known(means[statistic.name][head]) for statistic in STATISTICS}
-        yield HeadSummary(layer=place.layer, head=head, kv_head=head // group_size, **numbers)
-
-
-def _known(mean: np.float64) -> float | None:
-    return None if np.isnan(mean) else float(mean)
-
-
-def _facts(opened: OpenedModel, attached: Mapping[int, AttachedLayer], outputs: Any) -> ModelFacts:
-    places = attached.values()
-    return ModelFacts(
-        name=opened.name,
-        family=opened.model.config.model_type,
-        layers=opened.model.config.get_text_config().num_hidden_layers,
-        num_heads=max(place.num_heads for place in places),
-        num_kv_heads=max(place.num_kv_heads for place in places),
-        head_dim=max(place.head_dim for place in places),
-        kv_bytes_per_token=_cache_elements_per_token(outputs) * CACHE_ELEMENT_BYTES,
-        causal=opened.model.can_generate(),
-    )
-
-
-def _cache_elements_per_token(outputs: Any) -> int:
-    """Return how many numbers the model's own cache keeps for one more token, read off the cache it made."""
-    # The cache was called past_key_values, and still answers to it with a warning.
-    cache = outputs.get("cache" if "cache" in outputs else "past_key_values")
-    tensors = [
-        tensor
-        for layer in getattr(cache, "layers", ())
-        for tensor in (getattr(layer, "keys", None), getattr(layer, "values", None))
-        if torch.is_tensor(tensor) and tensor.ndim == 4
-    ]
-    return sum(tensor.shape[1] * tensor.shape[3] for tensor in tensors)
-
-
-def _next_tokens(opened: OpenedModel, outputs: Any) -> tuple[NextToken, ...]:
-    if not opened.model.can_generate() or opened.tokenizer is None:
-        return ()
-    probabilities = outputs.logits[0, -1].double().softmax(dim=-1)
-    likeliest = probabilities.topk(NEXT_TOKENS)
-    tokens = readable_tokens(opened.tokenizer, likeliest.indices.tolist())
-    return tuple(
-        NextToken(token.text, probability)
-        for token, probability in zip(tokens, likeliest.values.tolist(), strict=True)
-    )
+def _check_lengths(
+    opened: OpenedModel, recorded: Sequence[tuple[AttachedLayer, Evidence[torch.Tensor]]], seq_len: int
+) -> None:
+    for place, evidence in recorded:
+        found = evidence.entropy.shape[-1]
+        if found != seq_len:
+            raise UnsupportedError(
+                f"{place.name} of {opened.name} works on {found} places where there are {seq_len} tokens, "
+                "and view shows layers that all read the same; use attach() to record it from Python"
+            )
