@@ -2,77 +2,34 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
-from rich.console import Console
 
 from headwise.cli import main
-from headwise.cli.view import DEFAULT_TEXT, checked_page_path, default_page, progress
+from headwise.cli.view import progress
+from headwise.cli.view_request import DEFAULT_TEXT, checked_page_path, default_page
 from headwise.errors import ArgumentError, ModelError
 
-
-@dataclass
-class Stand:
-    """Stands in for `headwise.verbs.view`, whose own tests use real models: what was it asked?"""
-
-    calls: list[dict[str, Any]] = field(default_factory=list)
-    fails: Exception | None = None
-
-    def view(self, model: str, text: str, *, layer: int | None, notify: Callable[[str], None]) -> str:
-        notify("loading")
-        self.calls.append({"model": model, "text": text, "layer": layer})
-        if self.fails:
-            raise self.fails
-        return "the view"
-
-    def write_page(self, found: str, path: Path) -> Path:
-        path.write_text(f"page of {found}", encoding="utf-8")
-        return path
-
-    def to_json(self, found: str, *, page: Path | None) -> dict[str, Any]:
-        return {"found": found, "page": None if page is None else str(page)}
-
-    def print_view(self, found: str, console: Console) -> None:
-        console.print(f"table of {found} [bold]brackets[/bold]")
-
-
-@pytest.fixture
-def stand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Stand:
-    stand = Stand()
-    offered = {
-        "": ("view",),
-        ".render_page": ("write_page",),
-        ".render_json": ("to_json",),
-        ".render_text": ("print_view",),
-    }
-    for ending, names in offered.items():
-        module = ModuleType(f"headwise.verbs.view{ending}")
-        for name in names:
-            setattr(module, name, getattr(stand, name))
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.chdir(tmp_path)
-    return stand
+from .stand import Stand
 
 
 def test_without_arguments_the_small_model_reads_the_sample_sentence(
     stand: Stand, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["view"]) == 0
-    assert stand.calls == [{"model": "smollm2-135m", "text": DEFAULT_TEXT, "layer": None}]
+    assert stand.calls == [{"model": "smollm2-135m", "text": DEFAULT_TEXT}]
     assert Path("headwise-smollm2-135m.html").read_text(encoding="utf-8") == "page of the view"
     shown = capsys.readouterr()
     assert shown.out == "table of the view [bold]brackets[/bold]\nPage: headwise-smollm2-135m.html\n"
-    assert shown.err == "loading\n"
+    assert shown.err == "loading\nwriting headwise-smollm2-135m.html\n"
 
 
 def test_arguments_reach_the_view(stand: Stand, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["view", "org/some-model", "my text", "--layer", "7", "--out", "mine.html"]) == 0
-    assert stand.calls == [{"model": "org/some-model", "text": "my text", "layer": 7}]
+    given = ["--layer", "7", "--rows", "-1, 2", "--scores", "--part", "decoder", "--decoder-text", "mine"]
+    assert main(["view", "org/some-model", "my text", *given, "--out", "mine.html"]) == 0
+    wanted = {"layer": 7, "rows": (-1, 2), "scores": True, "part": "decoder", "decoder_text": "mine"}
+    assert stand.calls == [{"model": "org/some-model", "text": "my text", **wanted}]
     assert Path("mine.html").is_file()
     assert capsys.readouterr().out.endswith("Page: mine.html\n")
 
@@ -92,7 +49,7 @@ def test_json_with_a_path_writes_the_page_and_names_it(
 
 
 def test_errors_of_the_view_leave_no_page(stand: Stand, capsys: pytest.CaptureFixture[str]) -> None:
-    stand.fails = ModelError("no such model")
+    stand.fails = {1: ModelError("no such model")}
     assert main(["view", "org/nothing"]) == 2
     assert capsys.readouterr() == ("", "loading\nerror: no such model\n")
     assert list(Path().iterdir()) == []

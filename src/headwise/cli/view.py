@@ -3,134 +3,134 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
 
 from headwise.cli.options import DebugOption, JsonOption, console, write_json
-from headwise.errors import ArgumentError, ModelError
-from headwise.models.given_text import check_text
-from headwise.models.opening.source import find_source
+from headwise.cli.view_request import (
+    DEFAULT_MODEL,
+    DEFAULT_TEXT,
+    Reading,
+    checked_page_path,
+    checked_reading,
+    default_page,
+    parsed_rows,
+    refuse_unknown_model,
+    refuse_unquoted,
+)
+from headwise.errors import HeadwiseError
 from headwise.verbs.terminal import printable
 
-DEFAULT_MODEL = "smollm2-135m"
-DEFAULT_TEXT = "The bank raised rates because inflation was rising"
+if TYPE_CHECKING:
+    from headwise.verbs.view import Comparison, View
+
+MODEL = "A catalogue name, a folder, a .safetensors or .gguf file, or a hub id."
+TEXT_FILE = typer.Option(metavar="FILE", help="A UTF-8 file in place of TEXT; - is standard input.")
 
 
 def view_command(
     context: typer.Context,
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL", help="A catalogue name, a folder, a .safetensors or .gguf file, or a hub id."
-        ),
-    ] = DEFAULT_MODEL,
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL)] = DEFAULT_MODEL,
     text: Annotated[
-        str, typer.Argument(metavar="TEXT", help="What the model reads, in quotes.")
-    ] = DEFAULT_TEXT,
+        str | None,
+        typer.Argument(
+            metavar="TEXT", help="What the model reads, in quotes.", show_default=f"{DEFAULT_TEXT!r}"
+        ),
+    ] = None,
     *,
+    text_file: Annotated[str | None, TEXT_FILE] = None,
+    image: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What a vision model reads, in place of TEXT.")
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="Another model to put beside it, on the same text.")
+    ] = None,
+    against_text: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Another text to put beside it, by the same model.")
+    ] = None,
+    against_text_file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The same, from a UTF-8 file.")
+    ] = None,
+    layer: Annotated[int | None, typer.Option(min=0, help="A layer to look at closely.")] = None,
+    rows: Annotated[
+        str | None,
+        typer.Option(
+            metavar="I,J,...",
+            help="Tokens whose weights are kept exactly in every layer, from 0 or with -1 from the end.",
+        ),
+    ] = None,
+    scores: Annotated[
+        bool,
+        typer.Option(
+            "--scores", help="Also name the strongest previous-token, induction and other known heads."
+        ),
+    ] = False,
+    part: Annotated[
+        Literal["encoder", "decoder", "cross"] | None,
+        typer.Option(help="Of an encoder-decoder, which attention; cross if left out."),
+    ] = None,
+    decoder_text: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="What the decoder of an encoder-decoder is given; what it writes if left out.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="The page to write; headwise-MODEL.html if left out, none with --json."),
     ] = None,
-    layer: Annotated[int | None, typer.Option(min=0, help="A layer to look at closely.")] = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Show what every head of a model does on a text.
+    """Show what every head of a model does on a text or an image.
 
     A table of the heads that stand out, and a page with a map of every head that opens without a network.
     """
     refuse_unquoted(text, context.args)
-    page = None if out is None and as_json else checked_page_path(out or default_page(model))
+    page = None if out is None and as_json else checked_page_path(out or default_page(model, against=against))
     refuse_unknown_model(model)
-    check_text(text)
-    # Here and not above, for torch takes seconds to load, and what is wrong by itself should be told at once.
-    from headwise.verbs.view import view
-    from headwise.verbs.view.render_json import to_json
-    from headwise.verbs.view.render_page import write_page
-    from headwise.verbs.view.render_text import print_view
-
+    wanted_rows = parsed_rows(rows)
+    reading = checked_reading(
+        model,
+        text=text,
+        text_file=text_file,
+        image=image,
+        against=against,
+        against_text=against_text,
+        against_text_file=against_text_file,
+        decoder_text=decoder_text,
+    )
     with progress() as notify:
-        found = view(model, text, layer=layer, notify=notify)
-        if page is not None:
-            write_page(found, page)
-    if as_json:
-        write_json(to_json(found, page=page))
-        return
-    print_view(found, console())
-    console().print(f"Page: {printable(str(page))}")
+        # Here and not above, for torch takes seconds to load, and what is wrong by itself is told at once.
+        from headwise.verbs.view import view
+        from headwise.verbs.view.render_json import to_json
+        from headwise.verbs.view.render_page import write_page
+        from headwise.verbs.view.render_text import print_view
 
-
-def refuse_unquoted(text: str, more: list[str]) -> None:
-    """Refuse a text that the shell took apart into words.
-
-    Raises:
-        ArgumentError: there are words after the text.
-
-    """
-    if more:
-        raise ArgumentError(
-            f"TEXT is {text!r} and {more[0]!r} follows it; put a text of several words in quotes"
+        look = partial(
+            view,
+            image=reading.image,
+            decoder_text=reading.decoder_text,
+            part=part,
+            layer=layer,
+            rows=wanted_rows,
+            notify=notify,
         )
-
-
-def refuse_unknown_model(model: str) -> None:
-    """Refuse a name that no model can have, before anything is loaded.
-
-    Raises:
-        ArgumentError: it is empty.
-        ModelError: there is no such model; a sentence is taken for a text that lacks the model before it.
-
-    """
-    try:
-        find_source(model)
-    except ModelError as error:
-        if len(model.split()) < 2:
-            raise
-        usual = f"headwise view {DEFAULT_MODEL} TEXT"
-        raise ModelError(f"{error}. If this is the text, name the model before it: {usual}") from error
-
-
-def default_page(model: str) -> Path:
-    """Return the page's name for a model that may be a path or a hub id.
-
-    Example:
-        >>> default_page("models/My Model.gguf").name
-        'headwise-My-Model.gguf.html'
-
-    """
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(model).name).strip("-.")[:80]
-    return Path(f"headwise-{name}.html" if name else "headwise.html")
-
-
-def checked_page_path(path: Path) -> Path:
-    """Return `path` if a page can be written there, before any model is loaded.
-
-    Raises:
-        ArgumentError: it is a folder or a device, or its folder is missing or closed to writing.
-
-    """
-    given = f"--out {path}"
-    try:
-        is_folder, is_file, exists = path.is_dir(), path.is_file(), path.exists()
-        folder_there = path.parent.is_dir()
-    except OSError as error:
-        raise ArgumentError(f"{given} cannot be looked at: {error.strerror}; name another file") from error
-    if is_folder:
-        raise ArgumentError(f"{given} is a folder; name the file to write, such as {path / 'view.html'}")
-    if exists and not is_file:
-        raise ArgumentError(f"{given} is not a regular file; name the file to write, such as view.html")
-    if not folder_there:
-        raise ArgumentError(f"{given} lies in a folder that does not exist; make {path.parent} first")
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise ArgumentError(f"{given} lies in a folder that you may not write to; name a file elsewhere")
-    return path
+        shown = _look(model, reading, look, scores=scores, notify=notify)
+        if page is not None:
+            notify(f"writing {page}")
+            write_page(shown, page)
+    if as_json:
+        write_json(to_json(shown, page=page))
+        return
+    print_view(shown, console())
+    console().print(f"Page: {printable(str(page))}")
 
 
 @contextlib.contextmanager
@@ -142,3 +142,33 @@ def progress() -> Iterator[Callable[[str], None]]:
         return
     with errors.status("Starting") as status:
         yield lambda step: status.update(printable(step))
+
+
+def _look(
+    model: str, reading: Reading, look: Callable[..., View], *, scores: bool, notify: Callable[[str], None]
+) -> View | Comparison:
+    """Run one model on one text, or twice: two models, or one on two texts."""
+    # torch again.
+    from headwise.models.opening.opened_model import open_model
+    from headwise.verbs.view import Comparison
+
+    if reading.second_model is not None:
+        first = look(model, reading.text, scores=scores)
+        with _said_of("--against"):
+            return Comparison(first, look(reading.second_model, reading.text, scores=scores))
+    if reading.second_text is not None:
+        opened = open_model(model, notify=notify)
+        first = look(opened, reading.text, scores=scores)
+        with _said_of("--against-text"):
+            # The scores are of the model, whatever the text.
+            return Comparison(first, look(opened, reading.second_text))
+    return look(model, reading.text, scores=scores)
+
+
+@contextlib.contextmanager
+def _said_of(option: str) -> Iterator[None]:
+    """Say of which option an error is."""
+    try:
+        yield
+    except HeadwiseError as error:
+        raise type(error)(f"of {option}: {error}") from error
