@@ -40,6 +40,9 @@ class Answering:
     def watches(self, module) -> bool:
         return self.collect is not None
 
+    def asks_for_attentions(self, module) -> bool:
+        return False
+
 
 class SomeAttention(nn.Module):
     """Stands for a layer of a family."""

@@ -36,6 +36,10 @@ class Listener(Protocol):
         """Return whether evidence of this layer is collected."""
         ...
 
+    def asks_for_attentions(self, module: nn.Module) -> bool:
+        """Return whether the forward in progress has to give the attentions of this layer."""
+        ...
+
     def read_mask(self, mask: Tensor, sizes: tuple[int, ...]) -> MaskReading:
         """Return what a mask says on a problem of these sizes: those of `masks.Sizes`, in order."""
         ...
@@ -67,7 +71,9 @@ def attention_function(
     them, the evidence of this call, its rows and keys numbered as in the call; else None.
     """
     listener = _listener_of(module)
-    refuse_unknown(module, options, listener.watches)
+    # Some families keep this keyword from their layers and still wait for what the layers return.
+    asked = bool(options.pop("output_attentions", None)) or listener.asks_for_attentions(module)
+    refuse_unknown(module, {**options, "output_attentions": asked}, listener.watches)
     if query.shape[0] != key.shape[0]:
         # Learned queries come with a batch of one, as in the resamplers of vision models.
         batch = max(query.shape[0], key.shape[0])
@@ -92,7 +98,8 @@ def attention_function(
     )
     output, evidence = listener.answer(module, call)
     second: Tensor | Evidence[Tensor] | None = None if evidence is None else evidence.weights
-    if second is None and _asks_for_attentions(module, options):
+    by_config = getattr(getattr(module, "config", None), "output_attentions", False)
+    if second is None and (asked or by_config):  # unasked, a family may cut into what it takes for a tensor
         second = evidence
     return output.transpose(1, 2).contiguous(), second
 
@@ -129,14 +136,6 @@ def _listener_of(module: nn.Module) -> Listener:
             "detach first, or give it a config of its own"
         )
     return listener
-
-
-def _asks_for_attentions(module: nn.Module, options: dict[str, Any]) -> bool:
-    """Return whether somebody waits for the second value: some families cut into it if it is not None."""
-    given = options.get("output_attentions")
-    return bool(
-        getattr(getattr(module, "config", None), "output_attentions", False) if given is None else given
-    )
 
 
 def _claimed_mask(

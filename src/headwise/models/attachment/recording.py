@@ -33,6 +33,7 @@ class _Forward(threading.local):
         self.running = False
         self.calls: defaultdict[nn.Module, int] = defaultdict(int)
         self.picture = Picture({})
+        self.asks_for_attentions = False
         self.positions: Tensor | None = None
         self.capture: tuple[AttachedLayer, list[LayerOutput]] | None = None
         self.masks = MaskMemory()
@@ -119,6 +120,10 @@ class Recorder:
         """Return whether evidence of a layer is collected."""
         return any(seat in self.collect for seat in self._seats.get(module, ()))
 
+    def asks_for_attentions(self, module: nn.Module) -> bool:
+        """Return whether the forward in progress has to give the attentions of a layer."""
+        return self._forward.asks_for_attentions
+
     def read_mask(self, mask: Tensor, sizes: tuple[int, ...]) -> MaskReading:
         """Return what a mask says on a problem of these sizes; the layers of one forward share it."""
         forward = self._forward
@@ -140,6 +145,7 @@ class Recorder:
             )
         forward = self._forward
         forward.running = True
+        forward.asks_for_attentions = bool(kwargs.get("output_attentions"))
         forward.calls.clear()
         forward.masks.forget()
         forward.positions = None
@@ -151,7 +157,7 @@ class Recorder:
     def end(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         """End a forward of the model, also one that failed."""
         forward = self._forward
-        forward.running = False
+        forward.running = forward.asks_for_attentions = False
         forward.calls.clear()
         forward.masks.forget()
         forward.positions = None
