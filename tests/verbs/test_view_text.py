@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from headwise.models.attachment import Unseen
+from headwise.models.head_scores import HeadScore, HeadScores
 from headwise.models.tokens import Token
-from headwise.verbs.view import HeadSummary, ModelFacts, NextToken, View
+from headwise.verbs.view import Comparison, HeadSummary, LayerMaps, ModelFacts, NextToken, View
 from headwise.verbs.view.render_text import print_view
 
 FACTS = ModelFacts("tiny-1m", "llama", 2, 3, 1, 8, 64, causal=True)
@@ -32,7 +34,7 @@ def made(**changes: Any) -> View:
     return replace(view, **changes)
 
 
-def printed(view: View, *, width: int = 100) -> list[str]:
+def printed(view: View | Comparison, *, width: int = 100) -> list[str]:
     stream = io.StringIO()
     print_view(view, Console(file=stream, width=width, markup=False, highlight=False, emoji=False))
     return [line.rstrip() for line in stream.getvalue().splitlines()]
@@ -98,3 +100,99 @@ def test_one_layer_is_told_head_by_head() -> None:
     assert "Layer 1, as layer.head" in lines
     assert [line.split()[0] for line in lines if line.lstrip().startswith("1.")] == ["1.0", "1.1", "1.2"]
     assert not [line for line in lines if "stand" in line]
+
+
+def scored(count: int) -> HeadScores:
+    """Heads of which each scores a little less than the one before."""
+    heads = tuple(
+        HeadScore(place // 3, place % 3, 0, 0.9 - place / 10, 0.8 - place / 10, 0.7, place / 10)
+        for place in range(count)
+    )
+    return HeadScores("tiny-1m", 64, 4, 0, 129, 64, heads)
+
+
+def test_the_strongest_heads_are_told_with_scores_and_definitions() -> None:
+    lines = printed(made(head_scores=scored(6)), width=80)
+    at = lines.index("Strongest heads on 64 random tokens twice, as layer.head")
+    assert lines[at + 1].split() == ["score", "1", "2", "3", "4", "5"]
+    rows = [line.split() for line in lines[at + 2 : at + 6]]
+    assert rows[0] == "previous token 0.0 0.900 0.1 0.800 0.2 0.700 1.0 0.600 1.1 0.500".split()  # noqa: SIM905
+    assert rows[1][:5] == ["induction", "0.0", "0.800", "0.1", "0.700"]
+    assert rows[2][:6] == ["duplicate", "token", "0.0", "0.700", "0.1", "0.700"]
+    assert rows[3][:3] == ["sink", "1.2", "0.500"]
+    assert lines[at + 6] == "previous token: mean weight on the token just before"
+    assert len(printed(made(head_scores=scored(2)), width=80)[at + 2].split()) == 2 + 2 * 2
+    assert not [line for line in printed(made()) if "Strongest" in line]
+
+
+def test_layers_that_are_not_all_recorded_or_not_all_alike_are_told() -> None:
+    layers = tuple(
+        LayerMaps(layer, num_heads, 1, none(), none(), none(), {}, None, None, name=f"layers.{layer}.attn")
+        for layer, num_heads in ((1, 3), (3, 2))
+    )
+    unseen = tuple(Unseen(f"layers.{place}.mamba", "computes no softmax attention") for place in range(5))
+    facts = replace(FACTS, layers=4)
+    lines = printed(made(facts=facts, layers=layers, unseen=unseen, focus_layer=1), width=300)
+    assert lines[0] == "tiny-1m  2 of 4 layers (1, 3) x 2 to 3 heads of 8, 1 KV head, causal"
+    reason = "(computes no softmax attention)"
+    listed = ", ".join(f"layers.{place}.mamba {reason}" for place in range(3))
+    assert lines[2] == f"5 modules not recorded: {listed} and 2 more"
+    assert "Layer 1, as layer.head (layers.1.attn)" in lines
+
+
+def none() -> Any:
+    return np.zeros((1, 1, 1), np.float32)
+
+
+def test_cross_attention_tells_who_looks_at_what() -> None:
+    lines = printed(made(part="cross", key_tokens=TOKENS[1:3], facts=replace(FACTS, causal=False)))
+    assert lines[0].endswith("1 KV head, cross attention, from decoder to encoder")
+    assert lines[3] == r"looked at: 2 tokens  The│·bank\n"
+    assert lines[4].startswith("looking: 4 tokens  <s>│The│")
+    for part, words in (("encoder", "the encoder's self-attention"), ("decoder", "self-attention, causal")):
+        assert printed(made(part=part))[0].endswith(words)
+
+
+def test_an_image_is_told_as_a_grid_of_patches() -> None:
+    shown = made(text="cat.png", image_grid=(1, 3))
+    assert printed(shown)[3] == "cat.png as 1 x 3 patches behind 1 token of the model's own"
+    assert printed(made(text="cat.png", image_grid=(2, 2)))[3] == "cat.png as 2 x 2 patches"
+
+
+def test_two_views_are_told_with_the_heads_that_differ_most() -> None:
+    second = made(
+        text="A bank",
+        heads=tuple(
+            replace(head, entropy=head.entropy + head.head + head.layer / 4, first_token=None)
+            for head in made().heads
+        ),
+        tokens=TOKENS[1:],
+    )
+    lines = printed(Comparison(made(head_scores=scored(6)), second))
+    assert lines.index("First") < lines.index("Second")
+    assert "Strongest heads on 64 random tokens twice, as layer.head" in lines
+    note = "The texts have 4 and 3 tokens; some numbers depend on the length, entropy and distance most."
+    assert note in lines
+    at = lines.index("Heads that differ most, as layer.head")
+    rows = [line.split() for line in lines[at + 2 :] if line.startswith("entropy")]
+    # Numbers that are the same in both are left out, and those that only one of them has.
+    assert rows == [
+        ["entropy", "1.2", "1.20", "3.45", "+2.25"],
+        ["entropy", "0.2", "0.900", "2.90", "+2.00"],
+        ["entropy", "1.1", "1.10", "2.35", "+1.25"],
+    ]
+    assert not [line for line in lines[at:] if line.startswith(("first token", "mean distance"))]
+
+
+def test_two_views_that_measure_the_same_or_cannot_be_compared_are_told_so() -> None:
+    assert "No head differs: all measure the same in both" in printed(Comparison(made(), made()))
+    fewer = made(heads=made().heads[:5], tokens=TOKENS[:1])
+    lines = printed(Comparison(made(), fewer), width=150)
+    assert "The two models cut the text into other tokens (4 and 1)." in lines
+    reason = "layer 1 has 3 heads in the first and 2 in the second"
+    assert f"The heads do not stand for each other one by one: {reason}." in lines
+    other = made(heads=tuple(replace(head, layer=2 * head.layer) for head in made().heads))
+    reason = "heads are recorded in layers 0 to 1 in the first and in layers 0, 2 in the second"
+    assert f"The heads do not stand for each other one by one: {reason}." in printed(
+        Comparison(made(), other), width=150
+    )

@@ -77,6 +77,6 @@ def _grid(view: View) -> dict[int, int]:
 
 def _layers(grid: dict[int, int]) -> str:
     numbers = list(grid)
-    if numbers == list(range(len(numbers))):
-        return f"{len(numbers)} layers"
+    if len(numbers) > 1 and numbers == list(range(len(numbers))):
+        return f"layers 0 to {numbers[-1]}"
     return f"layers {', '.join(map(str, numbers))}"

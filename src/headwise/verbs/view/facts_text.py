@@ -15,7 +15,7 @@ SHOWN_UNSEEN = 3
 DIRECTIONS: dict[Part, str] = {
     "encoder": "the encoder's self-attention",
     "decoder": "the decoder's self-attention, causal",
-    "cross": "cross attention: the decoder's tokens look at the encoder's",
+    "cross": "cross attention, from decoder to encoder",
 }
 
 

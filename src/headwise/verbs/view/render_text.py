@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from headwise.evidence import STATISTICS
 from headwise.models.head_scores import SCORES, HeadScores
-from headwise.verbs.terminal import printable, several
-from headwise.verbs.view.differences import head_differences, tokens_note, why_not_head_by_head
+from headwise.verbs.terminal import printable
+from headwise.verbs.view.differences import (
+    HeadDifference,
+    head_differences,
+    tokens_note,
+    why_not_head_by_head,
+)
 from headwise.verbs.view.facts_text import facts_lines, tokens_lines, with_spaces_shown
 from headwise.verbs.view.render_json import STRONGEST
 from headwise.verbs.view.result import Comparison, View
@@ -59,7 +66,12 @@ def _print_scores(view: View, console: Console) -> None:
     if view.head_scores is None:
         return
     console.print()
+    # Above the table and not its title, which would be broken to the width of a narrow table.
+    title = f"Strongest heads on {view.head_scores.num_tokens} random tokens twice, as layer.head"
+    console.print(title, style="bold")
     console.print(_scores_table(view.head_scores))
+    for score in SCORES:
+        console.print(f"{score.label}: {score.definition}", style="dim")
 
 
 def _print_differences(comparison: Comparison, console: Console) -> None:
@@ -70,7 +82,11 @@ def _print_differences(comparison: Comparison, console: Console) -> None:
     if reason is not None:
         console.print(f"The heads do not stand for each other one by one: {reason}.")
         return
-    console.print(_differences_table(comparison))
+    found = head_differences(comparison, each=DIFFERING)
+    few = "No head differs: all measure the same in both"
+    console.print("Heads that differ most, as layer.head" if found else few, style="bold")
+    if found:
+        console.print(_differences_table(found))
 
 
 def _next_tokens(view: View) -> Table:
@@ -119,24 +135,20 @@ def _layer_table(view: View, layer: int) -> Table:
 
 
 def _scores_table(scores: HeadScores) -> Table:
-    """Return the strongest heads by each score, with what the score is."""
-    texts = f"{several(scores.batch, 'text')} of {scores.num_tokens} random tokens, each repeated once"
-    table = titled(f"Strongest heads by score, as layer.head ({texts})")
+    """Return the strongest heads by each score, strongest first."""
+    table = titled(None)
     table.add_column("score", no_wrap=True)
     for place in range(min(STRONGEST, len(scores.heads))):
         table.add_column(str(place + 1), no_wrap=True)
-    table.add_column("definition")
     for score in SCORES:
         strongest = scores.strongest(score.name, count=STRONGEST)
         cells = [f"{head.layer}.{head.head} {getattr(head, score.name):.3f}" for head in strongest]
-        table.add_row(score.label, *cells, Text(score.definition, style="dim"))
+        table.add_row(score.label, *cells)
     return table
 
 
-def _differences_table(comparison: Comparison) -> Table:
-    found = head_differences(comparison, each=DIFFERING)
-    few = "No head differs: all measure the same in both"
-    table = titled("Heads that differ most, as layer.head" if found else few)
+def _differences_table(found: Sequence[HeadDifference]) -> Table:
+    table = titled(None)
     table.add_column("by", no_wrap=True)
     for name in ("head", "first", "second", "difference"):
         table.add_column(name, justify="right")

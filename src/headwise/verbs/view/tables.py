@@ -11,7 +11,7 @@ from headwise.evidence import STATISTICS, Statistic
 from headwise.verbs.view.result import HeadSummary
 
 
-def titled(title: str) -> Table:
+def titled(title: str | None) -> Table:
     """Return an empty table under a title."""
     return Table(
         box=None, padding=(0, 1, 0, 0), pad_edge=False, title=title, title_justify="left", title_style="bold"
