@@ -9,13 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwise import ops
 from headwise.evidence import OTHER_STATISTICS, STATISTICS, Collect
-from headwise.masks import Causal, Dense, Lengths, Packed, Window
+from headwise.masks import Causal, Dense, Lengths, Window
 from headwise.ops import plain
 
 from ..attention_cases import KINDS, LAYOUTS, Case, all_masks, all_options, laid_out, poisoned, tensors
-from ..evidence_oracle import hold_evidence
+from ..evidence_oracle import Observe, hold_evidence
+from .observe_ways import every_observer
 
 EVERYTHING = Collect(
     weights=True,
@@ -30,34 +30,41 @@ EVERYTHING = Collect(
 
 
 @pytest.mark.parametrize("mask_name", all_masks(2, 6, 5, 7))
-def test_every_field_under_every_mask(mask_name: str) -> None:
+@every_observer
+def test_every_field_under_every_mask(mask_name: str, observe: Observe) -> None:
     case = Case(mask_name, *tensors("peaked"), {"mask": all_masks(2, 6, 5, 7)[mask_name]})
-    hold_evidence(poisoned(case), EVERYTHING)
+    hold_evidence(poisoned(case), EVERYTHING, observe=observe)
 
 
 @pytest.mark.parametrize("mask_name", ["packed", "packed causal"])
-def test_every_field_of_packed_documents(mask_name: str) -> None:
+@every_observer
+def test_every_field_of_packed_documents(mask_name: str, observe: Observe) -> None:
     mask = all_masks(2, 6, 7, 7)[mask_name]
-    hold_evidence(Case(mask_name, *tensors("peaked", seq_len=7), {"mask": mask}), EVERYTHING)
+    hold_evidence(Case(mask_name, *tensors("peaked", seq_len=7), {"mask": mask}), EVERYTHING, observe=observe)
 
 
 @pytest.mark.parametrize("option_name", all_options(2, 6, 5, 7))
-def test_every_field_with_every_option(option_name: str) -> None:
+@every_observer
+def test_every_field_with_every_option(option_name: str, observe: Observe) -> None:
     options = {"mask": Causal(), **all_options(2, 6, 5, 7)[option_name]}
-    evidence = hold_evidence(Case(option_name, *tensors("randn"), options), EVERYTHING)
+    evidence = hold_evidence(Case(option_name, *tensors("randn"), options), EVERYTHING, observe=observe)
     assert (evidence.sink is not None) == ("sinks" in options)
 
 
 @pytest.mark.parametrize("num_kv_heads", [1, 2, 6])
-def test_every_field_of_grouped_heads(num_kv_heads: int) -> None:
+@every_observer
+def test_every_field_of_grouped_heads(num_kv_heads: int, observe: Observe) -> None:
     made = tensors("peaked", num_kv_heads=num_kv_heads, value_head_dim=3)
-    hold_evidence(Case("grouped", *made, {"mask": Causal()}), EVERYTHING)
+    hold_evidence(Case("grouped", *made, {"mask": Causal()}), EVERYTHING, observe=observe)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
-def test_every_field_of_other_dtypes(dtype: torch.dtype) -> None:
+@every_observer
+def test_every_field_of_other_dtypes(dtype: torch.dtype, observe: Observe) -> None:
     wide = torch.float64 if dtype == torch.float64 else torch.float32
-    evidence = hold_evidence(Case("dtype", *tensors("randn", dtype=dtype), {"mask": Causal()}), EVERYTHING)
+    evidence = hold_evidence(
+        Case("dtype", *tensors("randn", dtype=dtype), {"mask": Causal()}), EVERYTHING, observe=observe
+    )
     assert {each.dtype for each in vars(evidence).values() if isinstance(each, torch.Tensor)} == {
         wide,
         torch.int64,
@@ -65,9 +72,10 @@ def test_every_field_of_other_dtypes(dtype: torch.dtype) -> None:
     }
 
 
-def test_empty_rows_beside_a_sink_have_no_numbers() -> None:
+@every_observer
+def test_empty_rows_beside_a_sink_have_no_numbers(observe: Observe) -> None:
     options = {"mask": Causal() & Lengths([0, 7], padding="left"), "sinks": torch.randn(6)}
-    evidence = hold_evidence(Case("empty", *tensors("randn"), options), EVERYTHING)
+    evidence = hold_evidence(Case("empty", *tensors("randn"), options), EVERYTHING, observe=observe)
     assert evidence.sink is not None
     assert evidence.divergence is not None
     assert evidence.sink[0].isnan().all()
@@ -75,16 +83,20 @@ def test_empty_rows_beside_a_sink_have_no_numbers() -> None:
     assert (evidence.largest_key[0] == -1).all()
 
 
-def test_more_queries_than_keys_have_no_own_token_before_the_first_key() -> None:
-    evidence = hold_evidence(Case("tall", *tensors("randn", seq_len=7, kv_len=5)), EVERYTHING)
+@every_observer
+def test_more_queries_than_keys_have_no_own_token_before_the_first_key(observe: Observe) -> None:
+    evidence = hold_evidence(
+        Case("tall", *tensors("randn", seq_len=7, kv_len=5)), EVERYTHING, observe=observe
+    )
     assert evidence.self_token[..., :2].isnan().all()
     assert evidence.self_token[..., 2:].isfinite().all()
     assert evidence.previous_token[..., :3].isnan().all()
 
 
-def test_the_previous_token_is_offset_one() -> None:
+@every_observer
+def test_the_previous_token_is_offset_one(observe: Observe) -> None:
     case = Case("offset", *tensors("randn"), {"mask": Window(left=3, right=1)})
-    evidence = hold_evidence(case, EVERYTHING)
+    evidence = hold_evidence(case, EVERYTHING, observe=observe)
     assert evidence.at_offsets is not None
     torch.testing.assert_close(
         evidence.at_offsets[..., 2], evidence.previous_token, rtol=0, atol=0, equal_nan=True
@@ -135,17 +147,19 @@ def problems(draw: st.DrawFn) -> tuple[Case, Collect, int]:
 
 @settings(max_examples=100, derandomize=True, deadline=None)
 @given(problem=problems())
-def test_any_choice_of_fields_on_any_call(problem: tuple[Case, Collect, int]) -> None:
+@every_observer
+def test_any_choice_of_fields_on_any_call(problem: tuple[Case, Collect, int], observe: Observe) -> None:
     case, collect, block = problem
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plain, "SCORES_PER_BLOCK", block)
-        hold_evidence(case, collect)
+        hold_evidence(case, collect, observe=observe)
 
 
-def test_heads_are_reported_in_the_order_asked_for() -> None:
+@every_observer
+def test_heads_are_reported_in_the_order_asked_for(observe: Observe) -> None:
     case = Case("heads", *tensors("randn"), {"mask": Causal(), "sinks": torch.randn(6)})
-    whole = hold_evidence(case, EVERYTHING)
-    some = hold_evidence(case, Collect(**{**vars(EVERYTHING), "heads": [4, 0, 1]}))
+    whole = hold_evidence(case, EVERYTHING, observe=observe)
+    some = hold_evidence(case, Collect(**{**vars(EVERYTHING), "heads": [4, 0, 1]}), observe=observe)
     assert (whole.heads, some.heads) == (None, (4, 0, 1))
     for name, found in vars(some).items():
         if name not in {"heads", "divergence"}:
@@ -159,53 +173,58 @@ FIRST_KEYS: dict[str, Any] = {"list": [3, -1], "tensor": torch.tensor([3, -1])}
 
 
 @pytest.mark.parametrize("given_as", FIRST_KEYS)
-def test_the_first_token_is_the_key_that_is_named(given_as: str) -> None:
+@every_observer
+def test_the_first_token_is_the_key_that_is_named(given_as: str, observe: Observe) -> None:
     case = Case("first", *tensors("randn"), {"mask": Causal() & Lengths([4, 7])})
-    hold_evidence(case, Collect(), first_key=FIRST_KEYS[given_as])
-    found = ops.observe(case.query, case.key, case.value, first_key=-5).evidence.first_token
+    hold_evidence(case, Collect(), first_key=FIRST_KEYS[given_as], observe=observe)
+    found = observe(case.query, case.key, case.value, first_key=-5).evidence.first_token
     assert (found == 0).all()
     one, each = (
-        ops.observe(case.query, case.key, case.value, first_key=key).evidence.first_token
-        for key in (2, [2, 2])
+        observe(case.query, case.key, case.value, first_key=key).evidence.first_token for key in (2, [2, 2])
     )
     assert torch.equal(one, each)
 
 
-def test_the_first_token_is_the_first_that_any_head_sees() -> None:
+@every_observer
+def test_the_first_token_is_the_first_that_any_head_sees(observe: Observe) -> None:
     mask = torch.ones(1, 6, 5, 7, dtype=torch.bool)
     mask[:, :3, :, :2] = False
     mask[:, 3:, :, 0] = False
     case = Case("first", *tensors("randn", batch=1), {"mask": mask})
-    found = hold_evidence(case, EVERYTHING).first_token
+    found = hold_evidence(case, EVERYTHING, observe=observe).first_token
     assert (found[:, :3] == 0).all()  # the first is key 1, which these heads do not see
     assert (found[:, 3:] > 0).all()
 
 
-def test_only_what_is_asked_for_is_kept() -> None:
-    found = vars(ops.observe(*tensors("randn")).evidence)
+@every_observer
+def test_only_what_is_asked_for_is_kept(observe: Observe) -> None:
+    found = vars(observe(*tensors("randn")).evidence)
     always = {statistic.name for statistic in (*STATISTICS, *OTHER_STATISTICS)} - {"sink"}
     assert {name for name, each in found.items() if each is not None} == always | {"largest_key", "visible"}
 
 
-def test_more_top_keys_than_keys_are_as_many_as_there_are() -> None:
-    evidence = hold_evidence(Case("top", *tensors("randn")), Collect(top_k=50))
+@every_observer
+def test_more_top_keys_than_keys_are_as_many_as_there_are(observe: Observe) -> None:
+    evidence = hold_evidence(Case("top", *tensors("randn")), Collect(top_k=50), observe=observe)
     assert evidence.top_keys is not None
     assert evidence.top_keys.shape == (2, 6, 5, 7)
 
 
-def test_gates_scale_the_output_and_not_the_evidence() -> None:
+@every_observer
+def test_gates_scale_the_output_and_not_the_evidence(observe: Observe) -> None:
     made = tensors("randn")
-    gated = ops.observe(*made, head_gates=torch.zeros(6), collect=EVERYTHING)
+    gated = observe(*made, head_gates=torch.zeros(6), collect=EVERYTHING)
     assert (gated.output == 0).all()
-    plain_one = vars(ops.observe(*made, collect=EVERYTHING).evidence)
+    plain_one = vars(observe(*made, collect=EVERYTHING).evidence)
     for name, found in vars(gated.evidence).items():
         torch.testing.assert_close(found, plain_one[name], rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("sizes", [{"batch": 0}, {"seq_len": 0}, {"kv_len": 0}])
-def test_zero_sizes_have_evidence_of_nothing(sizes: dict[str, int]) -> None:
+@every_observer
+def test_zero_sizes_have_evidence_of_nothing(sizes: dict[str, int], observe: Observe) -> None:
     collect = Collect(**{**vars(EVERYTHING), "rows": ()})
-    evidence = ops.observe(*tensors("randn", **sizes), mask=Causal(), collect=collect).evidence
+    evidence = observe(*tensors("randn", **sizes), mask=Causal(), collect=collect).evidence
     for name in ("entropy", "normalised_entropy", "largest_weight", "first_token", "local", "at_offsets"):
         assert getattr(evidence, name).isnan().all()
     assert not evidence.visible.any()
@@ -214,34 +233,14 @@ def test_zero_sizes_have_evidence_of_nothing(sizes: dict[str, int]) -> None:
     assert evidence.weights.numel() == 0
 
 
-def test_what_is_nan_is_seen_as_nan_in_its_own_rows_alone() -> None:
+@every_observer
+def test_what_is_nan_is_seen_as_nan_in_its_own_rows_alone(observe: Observe) -> None:
     query, key, value = tensors("randn", batch=1)
     query[0, 4, 2, 0] = torch.nan
-    evidence = ops.observe(
-        query, key, value, mask=Dense(torch.ones(5, 7).bool()), collect=EVERYTHING
-    ).evidence
+    evidence = observe(query, key, value, mask=Dense(torch.ones(5, 7).bool()), collect=EVERYTHING).evidence
     bad = torch.zeros(1, 6, 5, dtype=torch.bool)
     bad[0, 4, 2] = True
     for name in ("entropy", "normalised_entropy", "largest_weight", "mean_distance", "local", "self_token"):
         assert torch.equal(getattr(evidence, name).isnan(), bad), name
     assert evidence.largest_key[bad].tolist() == [-1]
     assert evidence.visible.all()
-
-
-def test_memory_grows_with_the_keys_and_not_with_queries_times_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain, "SCORES_PER_BLOCK", 2**14)
-    made = tensors("randn", batch=1, num_heads=2, num_kv_heads=1, seq_len=503, kv_len=503, head_dim=2)
-    collect = Collect(
-        map_size=8,
-        top_k=2,
-        offsets=[1],
-        rows=[-1],
-        received=True,
-        heads=[1],
-        pairs=[(0, 1)],
-        local_window=300,
-    )
-    with torch.no_grad(), torch.profiler.profile(profile_memory=True) as profile:
-        ops.observe(*made, mask=Packed([200, 303]) & Causal(), collect=collect)
-    largest = max(event.cpu_memory_usage for event in profile.events())
-    assert largest <= 8 * 2**14  # a block of 8-byte numbers; all scores would be 2 MiB

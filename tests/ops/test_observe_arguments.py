@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 import torch
 
-from headwise import ops
 from headwise.errors import ArgumentError
 from headwise.evidence import Collect
 
 from ..attention_cases import tensors
+from ..evidence_oracle import Observe
+from .observe_ways import every_observer
 
 
+@every_observer
 @pytest.mark.parametrize(
     ("collect", "message"),
     [
@@ -26,16 +28,20 @@ from ..attention_cases import tensors
         (Collect, r"collect=<class .* is a type; pass a Collect"),
     ],
 )
-def test_what_the_call_does_not_have_cannot_be_collected(collect: Any, message: str) -> None:
+def test_what_the_call_does_not_have_cannot_be_collected(
+    observe: Observe, collect: Any, message: str
+) -> None:
     with pytest.raises(ArgumentError, match=message):
-        ops.observe(*tensors("randn"), collect=collect)
+        observe(*tensors("randn"), collect=collect)
 
 
-def test_no_query_has_no_row_to_keep() -> None:
+@every_observer
+def test_no_query_has_no_row_to_keep(observe: Observe) -> None:
     with pytest.raises(ArgumentError, match=r"rows\[0\]=-1 does not exist; of 0 query rows there is none"):
-        ops.observe(*tensors("randn", seq_len=0), collect=Collect(rows=[-1]))
+        observe(*tensors("randn", seq_len=0), collect=Collect(rows=[-1]))
 
 
+@every_observer
 @pytest.mark.parametrize(
     ("first_key", "message"),
     [
@@ -49,6 +55,6 @@ def test_no_query_has_no_row_to_keep() -> None:
         (1.0, r"first_key=1.0 is a float; pass an integer"),
     ],
 )
-def test_a_first_key_that_cannot_be_is_refused(first_key: Any, message: str) -> None:
+def test_a_first_key_that_cannot_be_is_refused(observe: Observe, first_key: Any, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
-        ops.observe(*tensors("randn"), first_key=first_key)
+        observe(*tensors("randn"), first_key=first_key)

@@ -1,4 +1,4 @@
-"""What holds evidence to its definitions must catch wrong ones."""
+"""What holds evidence to its definitions must catch wrong ones: here those of plain torch."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from headwise.ops.rows import RowFacts
 
 from ..attention_cases import Case, tensors
 from ..evidence_oracle import hold_evidence
+from .observe_ways import by_plain
 
 COLLECT = Collect(
     map_size=3,
@@ -111,7 +112,7 @@ MUTANTS: dict[str, tuple[Any, str, Any]] = {
 
 def observed() -> None:
     options = {"mask": Causal() & Lengths([2, 6], padding="left"), "sinks": torch.randn(6)}
-    hold_evidence(Case("mutants", *tensors("randn"), options), COLLECT)
+    hold_evidence(Case("mutants", *tensors("randn"), options), COLLECT, observe=by_plain)
 
 
 @pytest.mark.parametrize("name", MUTANTS)
