@@ -294,7 +294,7 @@ def test_without_pillow_an_image_is_refused_with_the_way_to_get_it(
 def test_what_does_not_fit_the_model_is_refused(vit: OpenedModel, minilm: OpenedModel) -> None:
     image = vit.folder / "image.png"
     for model, given, message in (
-        (vit, {"text": TEXT}, r"small-vit reads an image, not a text; leave the text out"),
+        (vit, {"text": TEXT}, r"small-vit reads an image, not a text; give one with --image FILE"),
         (vit, {}, r"small-vit reads an image and none was given; give one with --image FILE"),
         (minilm, {"image": image}, r"image=.*image\.png was given, and minilm-l6 reads text"),
         (minilm, {}, r"minilm-l6 reads text and none was given"),

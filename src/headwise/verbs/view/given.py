@@ -122,7 +122,9 @@ def _check_fits(
         )
     if main == "pixel_values":
         if text is not None:
-            raise ArgumentError(f"{name} reads an image, not a text; leave the text out")
+            raise ArgumentError(
+                f"{name} reads an image, not a text; give one with --image FILE in place of the text"
+            )
         if image is None:
             raise ArgumentError(f"{name} reads an image and none was given; give one with --image FILE")
     else:
