@@ -16,6 +16,9 @@ Parallel: TypeAlias = Callable[[Any, Any, int, int], None]
 _PAUSE_SECONDS = 0.1
 """Ten to twenty times what a thread is left out for, so that trying again costs little."""
 
+_LONG_SECONDS = 0.001
+"""A thread that is being woken comes sooner. What it is waited for beyond that, it was left out for."""
+
 _PARALLEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
 
 
@@ -28,7 +31,7 @@ class Team:
 
     Where others use the cores too, a thread of the team may not be running: its call waits for it even when
     everything is done, for as long as the operating system leaves it out. So after a thread came too late to
-    help, the team is left alone for a moment, and workers of our own, for whom nobody waits, take its place.
+    help in a call that took long, the team is left alone for a moment, and workers of our own, for whom nobody waits, take its place.
 
     A forked child has no team, and the library would wait there for ever for threads that are gone.
     """
@@ -52,10 +55,12 @@ class Team:
 
     def run(self, entry: Any, frame: Any, threads: int) -> None:
         """Call an entry with a frame on so many threads, the caller among them; fewer if there are fewer."""
+        begun = monotonic()
         if self._parallel is not None:
             self._parallel(ctypes.cast(entry, ctypes.c_void_p), frame, threads, 0)
-        if late_threads(frame):
-            self._rested = monotonic() + _PAUSE_SECONDS
+        ended = monotonic()
+        if ended - begun > _LONG_SECONDS and late_threads(frame):
+            self._rested = ended + _PAUSE_SECONDS
 
 
 TEAM = Team()
