@@ -59,7 +59,12 @@ def test_a_team_that_comes_late_is_left_alone_for_a_moment(
 
     def come_late(_frame: int) -> None:
         numbers[late] += 1
+        now[0] += took
 
+    took = 0.4 * team._LONG_SECONDS
+    found.run(ENTRY(come_late), numbers, 2)
+    assert found.is_ready, "it was only being woken"
+    took = 0.6 * team._LONG_SECONDS
     found.run(ENTRY(come_late), numbers, 2)
     assert not found.is_ready
     now[0] += team._PAUSE_SECONDS
