@@ -15,7 +15,7 @@ from headwise.kernels.geometry import CHAIN, PANEL, TILE
 from headwise.kernels.host import GEOMETRY
 from headwise.kernels.ledger import NEW_FACTOR, OLD_FACTOR, TILE_MAXIMUM, TILE_SUM, join_tile
 from headwise.kernels.memory import Bytes, Floats, Integers, fused, line_of, moved
-from headwise.kernels.packing import element_bytes, times_zero
+from headwise.kernels.packing import element_bytes
 from headwise.kernels.problem import Desk, Problem
 from headwise.kernels.products import ADDED, multiply
 from headwise.kernels.rows import bring_rows, padded_width, working_heads, write_rows
@@ -146,6 +146,9 @@ def _stream_scores(
 ) -> None:
     """Make the chain of products that begins at the place `first` of every query and key."""
     size = element_bytes(problem.kind)
+    for row in range(count):
+        for key in range(start, start + panels * PANEL):
+            scores[row * TILE + key] = 0.0
     score_streamed(
         problem.kind, panels, count, moved(desk.queries, first), problem.head_dim, moved(line, first * size),
         problem.key_strides[2], min(CHAIN, problem.head_dim - first), moved(scores, start), TILE,
@@ -199,9 +202,6 @@ def _clear_unseen(desk: Desk, count: int, start: int, stop: int) -> None:
 def _mend(problem: Problem, desk: Desk, batch: int, kv_head: int, count: int, tile: int) -> None:
     """Sum again, without the hidden keys, what is not finite: a hidden value may be NaN or infinite."""
     width = padded_width(problem.value_head_dim)
-    times_zero(desk.outputs, count * width, desk.number)
-    if desk.number[0] == 0.0:
-        return
     for row in range(count):
         outputs = moved(desk.outputs, row * width)
         finite = True
