@@ -82,8 +82,27 @@ class LayerCall(NamedTuple):
                 collect=collect,
                 first_key=first_key,
             )
-        # The output is the one of an unwatched layer: watching a head must change no number.
-        return self.attend(head_gates), seen.evidence
+        # Watching a head must change no number: the output is the one of an unwatched layer. The kernel's is
+        # the same bits whatever is collected, and whatever hidden keys were left off.
+        output = seen.output if self._is_for_the_kernel(head_gates) else self.attend(head_gates)
+        return output, seen.evidence
+
+    def _is_for_the_kernel(self, head_gates: Tensor | None) -> bool:
+        """Return whether `attend` takes headwise's own kernel."""
+        choice = ops.choose(
+            self.query,
+            self.key,
+            self.value,
+            mask=self.mask,
+            bias=self.bias,
+            scale=self.scale,
+            softcap=self.softcap,
+            sinks=self.sinks,
+            head_gates=head_gates,
+            dropout=self.dropout,
+            need_logsumexp=True,
+        )
+        return choice.path == "kernel"
 
     def real_rows(self) -> Tensor | None:
         """Return which rows are no padding, `[batch or 1, seq_len]`, in a layer that attends to its own rows.
