@@ -314,8 +314,7 @@ def test_a_decoder_over_another_text_has_no_places_in_it():
             assert each.at_offsets.isnan().all()
 
 
-def test_a_vision_half_keeps_what_it_did_for_the_prompt():
-    """A part that runs beside the text is a text of its own, whatever the cache holds."""
+def test_a_part_that_is_run_by_itself_is_a_text_of_its_own():
     model = family("LlamaForCausalLM").build()
     with attach(model, collect=Collect(rows=[-1])) as heads, torch.no_grad():
         step(model, PROMPT[:, :1], step(model, PROMPT))
