@@ -11,7 +11,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from transformers import PreTrainedTokenizerFast
+from transformers import (
+    BertConfig,
+    PreTrainedTokenizerFast,
+    VisionEncoderDecoderConfig,
+    VisionEncoderDecoderModel,
+    ViTConfig,
+)
 
 from headwise.errors import ArgumentError, ModelError, UnsupportedError
 from headwise.models.attachment import AttachedLayer
@@ -219,6 +225,30 @@ def test_an_image_becomes_a_class_token_and_patches_row_by_row(vit: OpenedModel)
         np.testing.assert_allclose(maps.exact_weights, weights[0].numpy()[:, [9]], atol=1e-4)
     assert (found.text, found.exact_rows, found.next_tokens) == (str(image), (9,), ())
     assert page_data(found)[0]["image_grid"] == [3, 3]
+
+
+def test_a_text_written_on_an_image_looks_at_its_patches(vit: OpenedModel) -> None:
+    decoder = BertConfig(**SIZES, **TOKENS, is_decoder=True, add_cross_attention=True)
+    config = VisionEncoderDecoderConfig.from_encoder_decoder_configs(ViTConfig(**VISION), decoder)
+    config.decoder_start_token_id, config.pad_token_id = 1, 0
+    torch.manual_seed(3)
+    model = VisionEncoderDecoderModel(config).eval()
+    both = replace(vit, model=model, tokenizer=word_tokenizer(ends=True))
+    image = write_image(vit.folder / "image.png")
+    cross = view(both, image=image, decoder_text="le chat", rows=[-1])
+    assert [token.text for token in cross.tokens] == ["<s>", "le", " chat"]
+    assert [token.text for token in cross.key_tokens or ()][:3] == ["[class]", "0,0", "0,1"]
+    assert (cross.image_grid, cross.layers[0].exact_weights.shape) == ((3, 3), (4, 1, 10))
+    encoder = view(both, image=image, decoder_text="le chat", part="encoder")
+    assert (encoder.image_grid, encoder.key_tokens, len(encoder.tokens)) == ((3, 3), None, 10)
+
+
+def test_numbers_without_a_token_are_never_named_as_next(tmp_path: Path) -> None:
+    settings = {**SIZES, **TOKENS, "max_position_embeddings": 64, "vocab_size": 997}
+    model = small_model("LlamaForCausalLM", settings)
+    found = view(opened(model, tmp_path, word_tokenizer(ends=False)), TEXT)
+    assert len(found.next_tokens) == 5
+    assert sum(token.probability for token in found.next_tokens) < 0.5
 
 
 def test_the_tower_that_reads_what_was_given_is_shown(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def view(
     scored = _scored(opened, say) if scores else None
     say(f"running {opened.name} on {given.size}")
     # What libraries log on the way is no news to whoever looks at heads.
-    with quiet_libraries(), attach(opened.model) as heads:
+    with quiet_libraries(), attach(opened.model, probe=given.probe) as heads:
         places = layers_of(opened, heads.layers, part)
         check_layer(layer, places, opened)
         seq_len, kv_len = given.lengths(part)

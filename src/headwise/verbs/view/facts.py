@@ -40,7 +40,8 @@ def next_tokens(opened: OpenedModel, outputs: Any) -> tuple[NextToken, ...]:
     """Return the likeliest next tokens of a model that writes text."""
     if not opened.model.can_generate() or opened.tokenizer is None:
         return ()
-    probabilities = outputs.logits[0, -1].double().softmax(dim=-1)
+    # A model may know more numbers than its tokenizer has tokens, to make its vocabulary a round number.
+    probabilities = outputs.logits[0, -1].double().softmax(dim=-1)[: len(opened.tokenizer)]
     likeliest = probabilities.topk(min(NEXT_TOKENS, len(probabilities)))
     tokens = readable_tokens(opened.tokenizer, likeliest.indices.tolist())
     return tuple(

@@ -51,6 +51,11 @@ class Given:
         """How much it is, for a line of progress."""
         return "an image" if self.tokens is None else several(len(self.tokens), "token")
 
+    @property
+    def probe(self) -> dict[str, Tensor] | None:
+        """What to prove the recording on: an image and a text for it; None for what attach makes itself."""
+        return self.inputs if self.tokens is None and self.decoder_tokens is not None else None
+
     def lengths(self, part: Part | None) -> tuple[int, int]:
         """Return how many places look and how many are looked at; of an image about how many."""
         rows, columns = self.grid or USUAL_GRID
