@@ -56,7 +56,7 @@ class _Visit:
         self._cells = _Cells(call, collect, self._chunk_rows)
         rows = (sizes.batch, sizes.num_heads, sizes.seq_len)
         self._numbers = _floats(_compiled().NUMBERS, *rows)
-        self._largest_keys = torch.empty(rows, dtype=torch.long)
+        self._largest_keys = _integers(*rows)
         self._at_offsets = _floats(*rows, len(self._offsets))
         self._top_k = min(collect.top_k or 0, sizes.kv_len)
         self._top_weights, self._top_keys = _floats(*rows, self._top_k), _integers(*rows, self._top_k)
