@@ -85,3 +85,14 @@ def write_image(path: Path, *, width: int = 31, height: int = 29) -> Path:
     image.putdata([(place * 7 % 256, place * 13 % 256, place * 29 % 256) for place in range(width * height)])
     image.save(path)
     return path
+
+
+def eager(found: OpenedModel, **inputs: torch.Tensor) -> Any:
+    """The model's own outputs and weights under its eager attention."""
+    before = found.model.config._attn_implementation
+    found.model.set_attn_implementation("eager")
+    try:
+        with torch.inference_mode():
+            return found.model(**inputs, output_attentions=True)
+    finally:
+        found.model.set_attn_implementation(before)
