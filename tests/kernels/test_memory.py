@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from headwise import Causal, attention
-from headwise.kernels.desks import DESK_FLOATS
+from headwise.kernels.desks import desk_floats
 
 HEAD_DIM = 48
 
@@ -48,7 +48,7 @@ def test_no_more_than_the_packed_heads_in_flight_and_a_desk_a_thread(threads: in
     seq_len, kv_len = 1031, 2063
     packed = (kv_len + 256) * 2 * HEAD_DIM + 4096
     positions = 4 * 8 * 2 * seq_len  # the mask's two integers a row, and what they are made of
-    bound = 4 * threads * (packed + DESK_FLOATS) + positions + 2**16
+    bound = 4 * threads * (packed + desk_floats(1)) + positions + 2**16
     assert scratch_bytes(heads=5, seq_len=seq_len, kv_len=kv_len, threads=threads) < bound
     assert bound < 4 * seq_len * kv_len  # or the square would fit in too
 
