@@ -1,0 +1,216 @@
+"""Which layout fits: every one that the shapes allow is run on an input and held to the output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headwise.counts import checked_size
+from headwise.errors import ArgumentError
+from headwise.masks import Causal
+from headwise.nn.layouts.conversion import as_tensor
+from headwise.nn.layouts.detection import Detection, LayoutFit
+from headwise.nn.layouts.forward import attend
+from headwise.nn.layouts.layout import ROLES
+from headwise.nn.layouts.reading import Given, read
+from headwise.nn.layouts.table import LAYOUTS
+from headwise.nn.layouts.weights import HeadWeights
+
+_SKIPPED = {name for layout in LAYOUTS.values() for name in layout.skipped}
+_ROLE_OF = {
+    **{f"{role}{end}": f"{role}{end}" for role in ROLES for end in ("", "_bias")},
+    **{name: role for layout in LAYOUTS.values() for role, name in layout.names.items()},
+}
+
+
+def detect_layout(
+    weights: Mapping[str, Any],
+    inputs: Tensor | tuple[Tensor, Tensor, Tensor],
+    output: Tensor,
+    *,
+    num_heads: int,
+    num_kv_heads: int | None = None,
+    mask: Any = None,
+    bias: Any = None,
+    scale: float | None = None,
+    rotary_angles: Tensor | None = None,
+    tolerance: float | None = None,
+) -> Detection:
+    """Say which layouts some weights can have, by what the layer gave for an input.
+
+    The names decide nothing but the part a parameter plays: `query_key_value.weight` is tried as GPT-NeoX's,
+    as Falcon's and as three blocks one after another. Each reading runs through `headwise.attention` in
+    float64, with and without a causal mask.
+
+    Args:
+        weights: name to tensor or array, as in `read_weights`; other names than those of a known layout are
+            renamed to the part they play: `query key value qkv out`, a bias `query_bias` and so on.
+        inputs: what the layer was given, `[batch, seq_len, d_model]`; three for query, key and value.
+        output: what it gave, after the output projection, `[batch, seq_len, out_dim]`.
+        num_heads: query heads.
+        num_kv_heads: held against what the shapes say, if given.
+        mask: the mask the layer had, as in `headwise.attention`; None to try none and causal.
+        bias: what was added to the scores, such as ALiBi, as in `headwise.attention`.
+        scale: of the scores; `head_dim ** -0.5` by default.
+        rotary_angles: `[seq_len, rotary_dim / 2]`, from the function `rotary_angles` or the model itself;
+            without them no layout is tried that keeps rotary pairs as neighbours.
+        tolerance: largest error that fits, as a share of the largest number that the heads put into the
+            output; by default the square root of the epsilon of the coarsest dtype given, 3.5e-4 for float32.
+
+    Raises:
+        ArgumentError: a name has no known part, a shape of inputs or output does not fit, or the output is
+            nothing but the output bias, NaN or infinity.
+
+    Example:
+        >>> import torch
+        >>> from headwise.nn.layouts import detect_layout
+        >>> _ = torch.manual_seed(0)
+        >>> layer = torch.nn.MultiheadAttention(12, 3, batch_first=True)
+        >>> given = torch.randn(2, 5, 12)
+        >>> found = detect_layout(layer.state_dict(), given, layer(given, given, given)[0], num_heads=3)
+        >>> found.only().layouts, found.only().causal
+        (('torch', 'phi3'), False)
+
+    """
+    given = _by_role(weights)
+    output = output.detach()
+    query, key, value = inputs if isinstance(inputs, tuple) else (inputs, inputs, inputs)
+    three = (query.detach(), key.detach(), value.detach())
+    for name, tensor in zip(("query", "key", "value"), three, strict=True):
+        _check_sequence(f"inputs ({name})", tensor)
+    _check_sequence("output", output)
+    size = _size_of_heads_share(output, given)
+    dtypes = [tensor.dtype for tensor in (*three, output, *given.tensors.values())]
+    limit = max(torch.finfo(dtype).eps for dtype in dtypes) ** 0.5 if tolerance is None else tolerance
+    rotary_dim = _rotary_dim(rotary_angles, three)
+    readings, refused = _readings(
+        given,
+        num_heads=checked_size("num_heads", num_heads),
+        num_kv_heads=num_kv_heads,
+        rotary_dim=rotary_dim,
+    )
+    masks = {None: mask} if mask is not None else {False: None, True: Causal()}
+    tried: list[LayoutFit] = []
+    for names, reading in readings:
+        _check_inputs(reading, three, output)
+        exact = reading.mapped(Tensor.double)
+        for causal, tried_mask in masks.items():
+            found = attend(
+                exact,
+                (three[0].double(), three[1].double(), three[2].double()),
+                mask=tried_mask,
+                bias=bias,
+                scale=scale,
+                angles=rotary_angles,
+            )
+            error = float((found - output.double()).abs().max()) / size
+            tried.append(LayoutFit(tuple(names), causal, error, reading))
+    tried.sort(key=lambda one: one.error)
+    return Detection(tuple(tried), MappingProxyType(refused), limit)
+
+
+def _by_role(weights: Mapping[str, Any]) -> Given:
+    unknown = sorted(set(weights) - set(_ROLE_OF) - _SKIPPED)
+    if unknown:
+        raise ArgumentError(
+            f"{', '.join(unknown)} belong to no known layout; rename each to the part it plays: "
+            f"{', '.join(ROLES)}, or one of these with _bias"
+        )
+    names: dict[str, str] = {}
+    for name in weights:
+        role = _ROLE_OF.get(name)
+        if role in names:
+            raise ArgumentError(
+                f"{names[role]} and {name} play the same part, {role}; give one layer's weights"
+            )
+        if role is not None:
+            names[role] = name
+    tensors = {role: as_tensor(name, weights[name]) for role, name in names.items()}
+    for role, tensor in tensors.items():
+        if not tensor.is_floating_point():
+            raise ArgumentError(f"{names[role]} holds {tensor.dtype}; give the weights dequantised")
+        _check_finite(names[role], tensor)
+    return Given(tensors, names)
+
+
+def _readings(
+    given: Given, *, num_heads: int, num_kv_heads: int | None, rotary_dim: int | None
+) -> tuple[list[tuple[list[str], HeadWeights]], dict[str, str]]:
+    """Return the different readings, each with the layouts that read so, and why others cannot."""
+    readings: list[tuple[list[str], HeadWeights]] = []
+    refused: dict[str, str] = {}
+    for layout in LAYOUTS.values():
+        if layout.interleaved_rotary and rotary_dim is None:
+            refused[layout.name] = (
+                f"layout {layout.name!r}: rotary pairs are neighbours, which only rotary_angles can show"
+            )
+            continue
+        try:
+            found = read(layout, given, num_heads=num_heads, num_kv_heads=num_kv_heads, rotary_dim=rotary_dim)
+        except ArgumentError as problem:
+            refused[layout.name] = str(problem)
+            continue
+        same = next((names for names, reading in readings if reading.identical(found)), None)
+        if same is None:
+            readings.append(([layout.name], found))
+        else:
+            same.append(layout.name)
+    return readings, refused
+
+
+def _check_sequence(name: str, tensor: Tensor) -> None:
+    if tensor.dim() != 3 or not tensor.is_floating_point() or tensor.numel() == 0:
+        raise ArgumentError(
+            f"{name} has shape {tuple(tensor.shape)} and dtype {tensor.dtype}; it must be "
+            "[batch, length, width], floating point, and not empty"
+        )
+    _check_finite(name, tensor)
+
+
+def _check_finite(name: str, tensor: Tensor) -> None:
+    if not tensor.isfinite().all():
+        count = int((~tensor.isfinite()).sum())
+        raise ArgumentError(f"{name} holds {count} NaN or infinite numbers, by which nothing can be judged")
+
+
+def _rotary_dim(angles: Tensor | None, inputs: tuple[Tensor, Tensor, Tensor]) -> int | None:
+    if angles is None:
+        return None
+    lengths = (inputs[0].shape[1], inputs[1].shape[1])
+    if angles.dim() != 2 or lengths != (angles.shape[0], angles.shape[0]):
+        raise ArgumentError(
+            f"rotary_angles has shape {tuple(angles.shape)}; it must be [seq_len, rotary_dim / 2], with the "
+            f"seq_len of query and key, which are {lengths[0]} and {lengths[1]} long"
+        )
+    return 2 * angles.shape[1]
+
+
+def _check_inputs(reading: HeadWeights, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+    widths = (reading.d_model, reading.key.shape[2], reading.value.shape[2])
+    found = tuple(given.shape[2] for given in inputs)
+    if found != widths:
+        raise ArgumentError(f"inputs are {found} wide, and the weights read {widths} (query, key, value)")
+    wanted = (*inputs[0].shape[:2], reading.out.shape[2])
+    if tuple(output.shape) != wanted:
+        raise ArgumentError(
+            f"output has shape {tuple(output.shape)}; from these inputs and weights it is {wanted}"
+        )
+
+
+def _size_of_heads_share(output: Tensor, given: Given) -> float:
+    """Return the largest number that the heads put into the output; a large bias must not hide errors."""
+    bias = given.tensors.get("out_bias")
+    if bias is not None and tuple(bias.shape) != tuple(output.shape[2:]):
+        name = given.names["out_bias"]
+        raise ArgumentError(f"{name} has shape {tuple(bias.shape)}, and the output is {output.shape[2]} wide")
+    share = output.double() if bias is None else output.double() - bias.double()
+    size = float(share.abs().max())
+    if size == 0:
+        raise ArgumentError(
+            "output is nothing but the output bias, which every layout gives; use a larger input"
+        )
+    return size

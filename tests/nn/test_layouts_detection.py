@@ -1,0 +1,181 @@
+"""Detection says which layout fits, that none does, or that nothing could decide."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from headwise.errors import ArgumentError, MismatchError
+from headwise.masks import Causal, Lengths
+from headwise.nn.layouts import detect_layout, read_weights, rotary_angles, write_weights
+from headwise.nn.layouts.forward import attend
+
+from .test_layouts import HEADS, made
+
+
+def given(*, seq_len: int = 7) -> tuple[Tensor, Tensor, Tensor]:
+    hidden = torch.randn(2, seq_len, 24)
+    return hidden, hidden, hidden
+
+
+def test_the_same_names_and_shapes_are_told_apart_by_the_numbers() -> None:
+    inputs = given()
+    for layout in ("gpt_neox", "torch"):
+        state = write_weights(made(), layout)
+        output = attend(read_weights(state, layout, num_heads=HEADS), inputs)
+        qkv = next(tensor for name, tensor in state.items() if tensor.shape == (72, 24))
+        qkv_bias = next(tensor for tensor in state.values() if tensor.shape == (72,))
+        renamed = {
+            "qkv": qkv,
+            "qkv_bias": qkv_bias,
+            "out": state[out_name(state)],
+            "out_bias": bias_of(state),
+        }
+        found = detect_layout(renamed, inputs, output, num_heads=HEADS)
+        assert layout in found.only().layouts
+        assert found.only().causal is False
+        assert set(found.refused) >= {"gpt2", "llama", "keras", "falcon_multi_query"}
+        assert len(found.tried) == 4  # concatenated and grouped, causal and not
+        assert [one.error for one in found.tried] == sorted(one.error for one in found.tried)
+
+
+def out_name(state: dict[str, Tensor]) -> str:
+    return next(name for name in state if name in {"dense.weight", "out_proj.weight"})
+
+
+def bias_of(state: dict[str, Tensor]) -> Tensor:
+    return state[out_name(state).replace("weight", "bias")]
+
+
+def test_none_fits_and_the_nearest_is_named() -> None:
+    inputs = given()
+    weights = made()
+    output = attend(weights, inputs) + inputs[0]  # the residual is in it
+    found = detect_layout(write_weights(weights, "torch"), inputs, output, num_heads=HEADS)
+    assert found.fits == ()
+    assert not any(line.startswith("  fits") for line in str(found).splitlines())
+    with pytest.raises(
+        MismatchError, match=r"none of 4 readings comes within 3\.5e-04; the nearest is .*residual"
+    ):
+        found.only()
+
+
+def test_rotary_angles_tell_the_two_rotary_orders_apart() -> None:
+    inputs, angles = given(), rotary_angles(7, 4)
+    weights = made(num_kv_heads=2)
+    state = write_weights(weights, "llama_meta")
+    output = attend(weights, inputs, mask=Causal(), angles=angles)
+    found = detect_layout(state, inputs, output, num_heads=HEADS, rotary_angles=angles)
+    assert found.only().layouts == ("llama_meta",)
+    assert found.only().weights.identical(weights)
+    assert str(found).startswith("one of 4 readings comes within 3.5e-04: llama_meta, causal: error")
+    without = detect_layout(state, inputs, output, num_heads=HEADS)
+    assert without.fits == ()  # never a wrong one instead
+    assert "only rotary_angles can show" in without.refused["llama_meta"]
+
+
+def test_what_one_token_cannot_tell_is_said_to_be_open() -> None:
+    inputs, weights = given(seq_len=1), made()
+    state, output = write_weights(weights, "headwise"), attend(weights, inputs)
+    found = detect_layout(state, inputs, output, num_heads=HEADS)
+    assert [one.causal for one in found.fits] == [False, True]
+    turned = detect_layout(state, inputs, output, num_heads=HEADS, rotary_angles=rotary_angles(1, 4))
+    assert {(one.layouts[0], one.causal) for one in turned.fits} == {
+        (layout, causal) for layout in ("headwise", "llama_meta") for causal in (True, False)
+    }
+    with pytest.raises(
+        ArgumentError, match=r"4 readings come within 3\.5e-04, so these inputs cannot decide"
+    ):
+        turned.only()
+
+
+def test_a_mask_and_a_scale_that_are_given_are_used() -> None:
+    inputs, mask = given(), Causal() & Lengths([7, 5])
+    weights = made()
+    state = write_weights(weights, "headwise")
+    output = attend(weights, inputs, mask=mask, scale=1.0)
+    found = detect_layout(state, inputs, output, num_heads=HEADS, mask=mask, scale=1.0)
+    assert found.only().causal is None
+    assert "headwise" in found.only().layouts
+    assert not detect_layout(state, inputs, output, num_heads=HEADS, mask=mask).fits
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_sixteen_bits_fit_within_their_rounding(dtype: torch.dtype) -> None:
+    weights = made().mapped(lambda one: (0.2 * one).to(dtype))
+    hidden = torch.randn(2, 7, 24, dtype=dtype)
+    state = write_weights(weights, "gpt_neox")
+    output = attend(weights, (hidden, hidden, hidden), mask=Causal())
+    found = detect_layout(state, hidden, output, num_heads=HEADS)
+    assert "gpt_neox" in found.only().layouts
+    assert found.only().error > 0
+    assert found.tolerance == torch.finfo(dtype).eps ** 0.5
+    assert not detect_layout(state, hidden, output, num_heads=HEADS, tolerance=1e-9).fits
+
+
+def test_a_large_output_bias_hides_no_error() -> None:
+    inputs = given()
+    state = write_weights(made(), "gpt_neox")
+    state["dense.bias"] += 1e6
+    output = attend(read_weights(state, "gpt_neox", num_heads=HEADS).mapped(Tensor.double), double(inputs))
+    found = detect_layout(state, inputs, output, num_heads=HEADS)
+    assert "gpt_neox" in found.only().layouts
+
+
+def double(inputs: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    return inputs[0].double(), inputs[1].double(), inputs[2].double()
+
+
+def test_no_layout_can_have_the_weights() -> None:
+    state = {"qkv": torch.ones(71, 24), "out": torch.ones(24, 24)}
+    found = detect_layout(state, torch.randn(1, 3, 24), torch.randn(1, 3, 24), num_heads=HEADS)
+    assert found.tried == ()
+    with pytest.raises(
+        MismatchError, match=r"no layout can have these weights\n  not tried: layout 'headwise'"
+    ):
+        found.only()
+
+
+HIDDEN = torch.ones(2, 7, 24)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {"weights": {"attn.w": HIDDEN}},
+            r"attn\.w belong to no known layout; rename .*query, key, value, qkv",
+        ),
+        (
+            {"weights": {"wq.weight": HIDDEN, "query": HIDDEN}},
+            "wq.weight and query play the same part, query",
+        ),
+        (
+            {"weights": {"qkv": torch.ones(3, 3).int()}},
+            r"qkv holds torch\.int32; give the weights dequantised",
+        ),
+        ({"weights": {"qkv": torch.full((3, 3), torch.nan)}}, "qkv holds 9 NaN or infinite numbers"),
+        ({"inputs": HIDDEN[0]}, r"inputs \(query\) has shape \(7, 24\) and dtype torch\.float32; it must be"),
+        ({"inputs": HIDDEN / 0}, r"inputs \(query\) holds 336 NaN or infinite"),
+        ({"inputs": (HIDDEN, HIDDEN, HIDDEN.int())}, r"inputs \(value\) .* torch\.int32"),
+        (
+            {"inputs": HIDDEN[..., :23]},
+            r"inputs are \(23, 23, 23\) wide, and the weights read \(24, 24, 24\)",
+        ),
+        ({"output": HIDDEN[:0]}, r"output has shape \(0, 7, 24\)"),
+        ({"output": HIDDEN[:1]}, r"output has shape \(1, 7, 24\); .* it is \(2, 7, 24\)"),
+        ({"output": HIDDEN[..., :5]}, r"out_proj\.bias has shape \(24,\), and the output is 5 wide"),
+        ({"rotary_angles": torch.ones(5, 2)}, r"rotary_angles has shape \(5, 2\); .* are 7 and 7 long"),
+    ],
+)
+def test_what_nothing_can_be_judged_by_is_refused(changed: dict[str, Any], message: str) -> None:
+    call = {"weights": write_weights(made(), "torch"), "inputs": HIDDEN, "output": HIDDEN, **changed}
+    with pytest.raises(ArgumentError, match=message):
+        detect_layout(call.pop("weights"), call.pop("inputs"), call.pop("output"), num_heads=HEADS, **call)
+
+
+def test_an_output_of_nothing_but_its_bias_is_refused() -> None:
+    state = write_weights(made(), "torch")
+    with pytest.raises(ArgumentError, match="output is nothing but the output bias"):
+        detect_layout(state, HIDDEN, state["out_proj.bias"].expand(2, 7, 24), num_heads=HEADS)
