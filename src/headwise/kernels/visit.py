@@ -95,7 +95,7 @@ def _visit_block(
     problem: Problem, desk: Desk, findings: Findings, batch: int, count: int, chunk: int, keys: Floats
 ) -> None:
     """Look at the rows on the desk: begin each, show every tile to the reducers, end each."""
-    records = desk.outputs
+    records = desk.outputs  # of which a visit has none
     low, high = problem.kv_len, 0
     for row in range(count):
         _begin_record(problem, desk, findings, batch, row, moved(records, row * RECORD))

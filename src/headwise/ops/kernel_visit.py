@@ -149,6 +149,7 @@ class _Visit:
         if not visibility.boolean and not visibility.additive:
             intervals = visibility.intervals
             return torch.from_numpy(intervals.stop - intervals.start)[:, None].expand(shape)
+        # None, which says that all is visible, is never found where a tensor is in the mask.
         found = [
             (~hidden).sum(-1).expand(*shape[:2], -1)
             for rows in plain.row_slices(self._call)
