@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -9,10 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from headwise.counts import checked_size
-from headwise.errors import ArgumentError
+from headwise.evidence import Collect
 from headwise.layout import HeadLayout
-from headwise.ops import Implementation, attention
+from headwise.nn.checks import check_combination, check_inputs, checked_rope, checked_softcap
+from headwise.nn.heads import joined, normed, split
+from headwise.nn.seen_keys import Cache, SeenKeys, seen_keys
+from headwise.ops import Implementation, Observation, attention, observe
 from headwise.ops.arguments import checked_dropout
+from headwise.rope import Rope
 
 
 class MultiHeadAttention(nn.Module):
@@ -22,8 +28,9 @@ class MultiHeadAttention(nn.Module):
     slice of `q_proj(query)`, and K_i and V_i are slices of `k_proj(key)` and `v_proj(value)`.
     The projections are submodules whose forward is called, so that hooks, adapters and quantisers see them.
 
-    Weights start Xavier uniform (Glorot and Bengio 2010, equation 16), each projection on its own, and biases
-    start at 0. Dropout acts on the attention weights and only in training mode.
+    Weights start Xavier uniform (Glorot and Bengio 2010, equation 16), each projection on its own; biases and
+    sinks start at 0, the scales of the norms at 1. Dropout acts on the attention weights and only in training
+    mode. Queries and keys are normed, then turned to their positions, then kept in the cache.
 
     Args:
         d_model: width of the query and of the output.
@@ -35,6 +42,12 @@ class MultiHeadAttention(nn.Module):
         value_dim: width of the value input; key_dim by default.
         bias: whether the four projections have biases.
         dropout: share of attention weights set to 0 in training.
+        rope: rotary positions of queries and keys, such as `Rope(base=10_000.0)`; None for none.
+        qk_norm: whether each head's queries and keys are RMS-normed, with scales `q_norm` and `k_norm`
+            `[head_dim]` that all heads share.
+        window: the keys a query sees at most, its own and those before it, as `Window.of`; None for all.
+        softcap: if given, scores become `softcap * tanh(score / softcap)`.
+        sinks: whether each query head has a learned logit that joins its denominators, `sinks` `[num_heads]`.
         device: where the parameters are made.
         dtype: dtype of the parameters.
 
@@ -52,6 +65,10 @@ class MultiHeadAttention(nn.Module):
 
     """
 
+    q_norm: nn.RMSNorm | None
+    k_norm: nn.RMSNorm | None
+    sinks: nn.Parameter | None
+
     def __init__(
         self,
         d_model: int,
@@ -64,6 +81,11 @@ class MultiHeadAttention(nn.Module):
         value_dim: int | None = None,
         bias: bool = True,
         dropout: float = 0.0,
+        rope: Rope | None = None,
+        qk_norm: bool = False,
+        window: int | None = None,
+        softcap: float | None = None,
+        sinks: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -75,19 +97,32 @@ class MultiHeadAttention(nn.Module):
         self.key_dim = d_model if key_dim is None else checked_size("key_dim", key_dim)
         self.value_dim = self.key_dim if value_dim is None else checked_size("value_dim", value_dim)
         self.dropout = checked_dropout(dropout)
+        self.rope = checked_rope(rope, self.layout.head_dim)
+        self.window = None if window is None else checked_size("window", window)
+        self.softcap = checked_softcap(softcap)
         linear = partial(nn.Linear, bias=bias, device=device, dtype=dtype)
         self.q_proj = linear(d_model, self.layout.query_width)
         self.k_proj = linear(self.key_dim, self.layout.key_width)
         self.v_proj = linear(self.value_dim, self.layout.value_width)
         self.out_proj = linear(self.layout.output_width, d_model)
+        # The constant is that of Qwen3.
+        norm = partial(nn.RMSNorm, self.layout.head_dim, eps=1e-6, device=device, dtype=dtype)
+        self.q_norm, self.k_norm = (norm(), norm()) if qk_norm else (None, None)
+        logits = torch.empty(num_heads, device=device, dtype=dtype)
+        self.register_parameter("sinks", nn.Parameter(logits) if sinks else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew: Xavier uniform, biases 0."""
+        """Draw the weights anew: Xavier uniform; biases and sinks 0, scales of norms 1."""
         for projection in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
             nn.init.xavier_uniform_(projection.weight)
             if projection.bias is not None:
                 nn.init.zeros_(projection.bias)
+        for scale in (self.q_norm, self.k_norm):
+            if scale is not None:
+                scale.reset_parameters()
+        if self.sinks is not None:
+            nn.init.zeros_(self.sinks)
 
     def forward(
         self,
@@ -97,60 +132,130 @@ class MultiHeadAttention(nn.Module):
         *,
         mask: Any = None,
         bias: Any = None,
+        head_gates: Tensor | None = None,
+        cache: Cache | None = None,
+        lengths: Sequence[int] | Tensor | None = None,
         impl: Implementation = "auto",
     ) -> Tensor:
         """Return the mixed heads, `[batch, seq_len, d_model]`.
 
         Args:
-            query: `[batch, seq_len, d_model]`.
+            query: `[batch, seq_len, d_model]`; with a cache, the new tokens.
             key: `[batch, kv_len, key_dim]`; query by default, which is self-attention.
             value: `[batch, kv_len, value_dim]`; key by default.
             mask: as in `headwise.attention`: `Causal()`, `Lengths(...)`, a boolean tensor in which True means
                 may attend, or a float tensor; rank 3 is (batch, seq, kv).
             bias: float tensor added to the scores, its shape read as a mask's is.
+            head_gates: `[num_heads]` or `[batch, num_heads]`, factors of the head outputs; 0 removes a head.
+            cache: a `KVCache` or `RollingKVCache` of this layer, to which the new keys and values are
+                appended; the new tokens then see what it holds, in causal order.
+            lengths: with a cache, how many of the new tokens of each row are real; padding stands behind.
             impl: as in `headwise.attention`.
 
         Raises:
-            ArgumentError: a shape does not fit, or value is given without key.
+            ArgumentError: a shape does not fit; value is given without key, or lengths without cache; or key
+                is given where a cache or rope needs query and key to be the same tokens.
 
         """
-        if key is None and value is not None:
-            raise ArgumentError("value is given without key; pass both, or neither for self-attention")
-        key = query if key is None else key
-        value = key if value is None else value
-        self._check_inputs(query, key, value)
-        mixed = attention(
-            self._heads(self.q_proj(query), self.layout.num_heads),
-            self._heads(self.k_proj(key), self.layout.num_kv_heads),
-            self._heads(self.v_proj(value), self.layout.num_kv_heads),
-            mask=mask,
+        queries, seen = self._prepared(query, key, value, mask, cache, lengths)
+        heads = attention(
+            queries,
+            seen.key,
+            seen.value,
+            mask=seen.mask,
             bias=bias,
+            softcap=self.softcap,
+            sinks=self.sinks,
+            head_gates=head_gates,
             dropout=self.dropout if self.training else 0.0,
             impl=impl,
         )
-        # [batch, num_heads, seq_len, value_head_dim] -> [batch, seq_len, num_heads * value_head_dim]
-        output: Tensor = self.out_proj(mixed.transpose(1, 2).flatten(2))
+        output: Tensor = self.out_proj(joined(heads))
         return output
+
+    def observe(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        *,
+        collect: Collect | None = None,
+        mask: Any = None,
+        bias: Any = None,
+        head_gates: Tensor | None = None,
+        cache: Cache | None = None,
+        lengths: Sequence[int] | Tensor | None = None,
+    ) -> Observation:
+        """Return what a call returns in evaluation, and the evidence of its heads.
+
+        Dropout is never applied. With a cache the call is a step like any other: the tokens are appended.
+
+        Args:
+            query: as in a call, as are all that follow but one.
+            key: as in a call.
+            value: as in a call.
+            collect: what to record besides the statistics that always are, such as `Collect(top_k=8)`.
+            mask: as in a call.
+            bias: as in a call.
+            head_gates: as in a call; weights are ungated.
+            cache: as in a call.
+            lengths: as in a call.
+
+        Returns:
+            The mixed heads `[batch, seq_len, d_model]` as `output`; `logsumexp` and `evidence` as in
+            `headwise.observe`.
+
+        Raises:
+            ArgumentError: as in a call, or `collect` asks for heads or rows that there are none of.
+
+        Example:
+            >>> import torch
+            >>> from headwise import Causal, MultiHeadAttention
+            >>> layer = MultiHeadAttention(d_model=12, num_heads=3)
+            >>> seen = layer.observe(torch.randn(1, 5, 12), mask=Causal())
+            >>> seen.output.shape, seen.evidence.entropy.shape
+            (torch.Size([1, 5, 12]), torch.Size([1, 3, 5]))
+
+        """
+        queries, seen = self._prepared(query, key, value, mask, cache, lengths)
+        observed = observe(
+            queries,
+            seen.key,
+            seen.value,
+            mask=seen.mask,
+            bias=bias,
+            softcap=self.softcap,
+            sinks=self.sinks,
+            head_gates=head_gates,
+            collect=collect,
+            first_key=seen.first_key,
+        )
+        return observed._replace(output=self.out_proj(joined(observed.output)))
 
     def extra_repr(self) -> str:
         """Return the sizes, for `print`."""
-        layout = self.layout
-        return (
-            f"d_model={self.d_model}, num_heads={layout.num_heads}, num_kv_heads={layout.num_kv_heads}, "
-            f"head_dim={layout.head_dim}, value_head_dim={layout.value_head_dim}, dropout={self.dropout}"
-        )
+        optional = {"rope": self.rope, "window": self.window, "softcap": self.softcap}
+        shown = {"d_model": self.d_model, **asdict(self.layout), "dropout": self.dropout, **optional}
+        return ", ".join(f"{name}={each}" for name, each in shown.items() if each is not None)
 
-    def _check_inputs(self, query: Tensor, key: Tensor, value: Tensor) -> None:
-        widths = {"query": self.d_model, "key": self.key_dim, "value": self.value_dim}
-        for (name, width), tensor in zip(widths.items(), (query, key, value), strict=True):
-            if tensor.dim() != 3 or tensor.shape[2] != width:
-                raise ArgumentError(
-                    f"{name} has shape {tuple(tensor.shape)}; it must be [batch, length, {width}]; "
-                    "batch comes first, and key_dim and value_dim set the widths of key and value"
-                )
-
-    @staticmethod
-    def _heads(projected: Tensor, count: int) -> Tensor:
-        # [batch, length, count * width] -> [batch, count, length, width]
-        batch, length, width = projected.shape
-        return projected.reshape(batch, length, count, width // count).transpose(1, 2)
+    def _prepared(  # noqa: PLR0917  # the inputs of both ways in, in their order
+        self,
+        query: Tensor,
+        key: Tensor | None,
+        value: Tensor | None,
+        mask: Any,
+        cache: Cache | None,
+        lengths: Sequence[int] | Tensor | None,
+    ) -> tuple[Tensor, SeenKeys]:
+        """Return the query heads, and the heads of keys and values with who sees what of them."""
+        check_combination(key, value, cache=cache, lengths=lengths, rope=self.rope, window=self.window)
+        key = query if key is None else key
+        value = key if value is None else value
+        check_inputs(query, key, value, widths=(self.d_model, self.key_dim, self.value_dim))
+        queries = normed(split(self.q_proj(query), self.layout.num_heads), self.q_norm)
+        keys = normed(split(self.k_proj(key), self.layout.num_kv_heads), self.k_norm)
+        values = split(self.v_proj(value), self.layout.num_kv_heads)
+        if self.rope is not None:
+            start = 0 if cache is None else cache.lengths or 0
+            queries, keys = self.rope.rotate(queries, keys, first=start)
+        return queries, seen_keys(keys, values, mask=mask, window=self.window, cache=cache, lengths=lengths)

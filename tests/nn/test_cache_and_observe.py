@@ -1,0 +1,210 @@
+"""The layer behind a cache, and under observation."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from headwise import ops
+from headwise.cache import KVCache, RollingKVCache
+from headwise.errors import ArgumentError
+from headwise.evidence import Collect
+from headwise.masks import Causal, Dense, Lengths, Window
+from headwise.nn import MultiHeadAttention
+from headwise.rope import Rope
+
+from .test_layer_options import BATCH, D_MODEL, HEADS, OPTIONS, made
+
+SEQ_LEN = 19
+PIECES = {"token by token": [1] * SEQ_LEN, "prompt, then tokens": [11, *[1] * 8], "chunks": [7, 1, 6, 5]}
+every_piece = pytest.mark.parametrize("pieces", PIECES.values(), ids=PIECES)
+
+
+def streamed(
+    layer: MultiHeadAttention, given: Tensor, cache: Any, pieces: list[int], **options: Any
+) -> Tensor:
+    return torch.cat([layer(piece, cache=cache, **options) for piece in given.split(pieces, dim=1)], dim=1)
+
+
+@every_piece
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_a_text_in_pieces_gives_the_numbers_of_the_whole(options: dict[str, Any], pieces: list[int]) -> None:
+    layer, given = made(**options), torch.randn(BATCH, SEQ_LEN, D_MODEL)
+    with torch.no_grad():
+        whole = layer(given, mask=Causal())
+        torch.testing.assert_close(streamed(layer, given, KVCache(), pieces), whole, rtol=1e-4, atol=1e-5)
+        if layer.window is not None:
+            rolling = RollingKVCache(window=layer.window)
+            torch.testing.assert_close(streamed(layer, given, rolling, pieces), whole, rtol=1e-4, atol=1e-5)
+
+
+@every_piece
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_where_the_projections_are_exact_it_gives_the_same_bits(
+    options: dict[str, Any], pieces: list[int]
+) -> None:
+    """A matrix product of other shape may sum in another order; sums of small integers are exact in any."""
+    layer = MultiHeadAttention(48, HEADS, num_kv_heads=2, **options)
+    for projection in (layer.q_proj, layer.k_proj, layer.v_proj):
+        projection.weight.data = torch.randint(-2, 3, projection.weight.shape) / 8.0
+    nn.init.eye_(layer.out_proj.weight)
+    given = torch.randint(-3, 4, (BATCH, SEQ_LEN, 48)).float()
+    with torch.no_grad():
+        whole = layer(given, mask=Causal(), impl="cpu")
+        assert torch.equal(streamed(layer, given, KVCache(), pieces, impl="cpu"), whole)
+        if layer.window is not None:
+            rolling = RollingKVCache(window=layer.window)
+            assert torch.equal(streamed(layer, given, rolling, pieces, impl="cpu"), whole)
+
+
+def test_long_texts_roll_with_their_first_tokens() -> None:
+    """Far more tokens than the rolling cache holds; positions go on, they are not renumbered."""
+    layer, given, window, first = made(rope=Rope()), torch.randn(1, 2000, D_MODEL), 30, 3
+    place = torch.arange(2000)
+    near = (place <= place[:, None]) & ((place > place[:, None] - window) | (place < first))
+    cache = RollingKVCache(window=window, keep_first=first)
+    with torch.no_grad():
+        whole = layer(given, mask=near)
+        found = streamed(layer, given, cache, [1000, *[200] * 5])
+    assert cache.key.shape[2] < 1500
+    torch.testing.assert_close(found, whole, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [OPTIONS["all"], {"rope": Rope()}], ids=["all", "rope"])
+def test_rows_of_unequal_length_are_as_they_are_alone(options: dict[str, Any]) -> None:
+    layer, given = made(**options), torch.randn(3, SEQ_LEN, D_MODEL)
+    steps, counts = [[7, 4, 0], [1, 1, 1], [2, 3, 1]], [10, 8, 2]
+    cache, done = KVCache(), [0, 0, 0]
+    with torch.no_grad():
+        alone = [layer(given[b : b + 1, :count], mask=Causal())[0] for b, count in enumerate(counts)]
+        for lengths in steps:
+            piece = torch.full((3, max(lengths), D_MODEL), 1e6)
+            for b, length in enumerate(lengths):
+                piece[b, :length] = given[b, done[b] : done[b] + length]
+            found = layer(piece, cache=cache, lengths=lengths)
+            for b, length in enumerate(lengths):
+                expected = alone[b][done[b] : done[b] + length]
+                torch.testing.assert_close(found[b, :length], expected, rtol=1e-4, atol=1e-5)
+                done[b] += length
+    assert cache.lengths == tuple(counts)
+
+
+def test_another_mask_joins_that_of_the_cache() -> None:
+    layer, given = made(), torch.randn(BATCH, 6, D_MODEL)
+    with torch.no_grad():
+        expected = layer(given, mask=Causal() & Dense(torch.arange(6)[None] != 2))[:, 4:]
+        cache = KVCache()
+        layer(given[:, :4], cache=cache)
+        found = layer(given[:, 4:], cache=cache, mask=torch.arange(6)[None] != 2)
+    torch.testing.assert_close(found, expected)
+
+
+def test_what_a_cache_cannot_do_is_refused() -> None:
+    layer, given = made(window=3), torch.randn(BATCH, 4, D_MODEL)
+    with torch.no_grad():
+        with pytest.raises(ArgumentError, match="key is given with a cache, which is for self-attention"):
+            layer(given, given, cache=KVCache())
+        with pytest.raises(
+            ArgumentError, match=r"lengths is given without cache; .* pass mask=Lengths\(lengths\)"
+        ):
+            layer(given, lengths=[1, 2])
+        with pytest.raises(
+            ArgumentError, match="cache is a dict; it must be a headwise KVCache or RollingKVCache, o"
+        ):
+            layer(given, cache={})
+        with pytest.raises(
+            ArgumentError, match=r"the cache has window=4 and the layer window=3; .*\(window=3\), or a"
+        ):
+            layer(given, cache=RollingKVCache(window=4))
+        with pytest.raises(ArgumentError, match="lengths has 3 entries, but batch is 2"):
+            layer(given, cache=KVCache(), lengths=[1, 2, 3])
+    with pytest.raises(
+        ArgumentError, match=r"requires a gradient, .* run the model under torch\.no_grad\(\)"
+    ):
+        layer(given, cache=KVCache())
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("with_grad", [True, False])
+def test_observing_gives_the_output_of_evaluation_and_the_evidence_of_the_operator(
+    options: dict[str, Any], with_grad: bool
+) -> None:
+    layer, given = made(dropout=0.5, **options), torch.randn(BATCH, SEQ_LEN, D_MODEL)
+    gates, collect = torch.randn(HEADS), Collect(weights=True, top_k=2)
+    seen: dict[str, Any] = {}
+
+    def remember(query: Tensor, key: Tensor, value: Tensor, **more: Any) -> Tensor:
+        seen.update(tensors=(query, key, value), more=more)
+        return ops.attention(query, key, value, **more)
+
+    with torch.set_grad_enabled(with_grad), pytest.MonkeyPatch.context() as patch:
+        found = layer.observe(given, mask=Causal(), head_gates=gates, collect=collect)
+        patch.setattr("headwise.nn.multi_head_attention.attention", remember)
+        output = layer.eval()(given, mask=Causal(), head_gates=gates)
+        for name in ("dropout", "impl"):
+            del seen["more"][name]
+        expected = ops.observe(*seen["tensors"], **seen["more"], collect=collect)
+    torch.testing.assert_close(found.output, output)
+    assert found.output.requires_grad == with_grad
+    torch.testing.assert_close(found.logsumexp, expected.logsumexp)
+    for name in ("weights", "entropy", "top_keys", "sink", "first_token"):
+        one, other = getattr(found.evidence, name), getattr(expected.evidence, name)
+        assert (one is None) == (other is None)
+        if one is not None:
+            torch.testing.assert_close(one, other, equal_nan=True)
+
+
+def test_observing_through_a_cache_is_a_step_like_any_other() -> None:
+    layer, given = made(rope=Rope(), sinks=True), torch.randn(BATCH, SEQ_LEN, D_MODEL)
+    collect = Collect(weights=True)
+    with torch.no_grad():
+        whole = layer.observe(given, mask=Causal(), collect=collect)
+        cache = KVCache()
+        layer(given[:, :12], cache=cache)
+        found = layer.observe(given[:, 12:], cache=cache, collect=collect)
+    assert cache.length == SEQ_LEN
+    torch.testing.assert_close(found.output, whole.output[:, 12:], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        found.evidence.weights, whole.evidence.weights[:, :, 12:], rtol=1e-4, atol=1e-5
+    )
+    for name in ("first_token", "self_token", "previous_token", "entropy", "sink"):
+        one, other = getattr(found.evidence, name), getattr(whole.evidence, name)[:, :, 12:]
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("keep_first", [0, 2])
+def test_the_first_token_is_the_texts_own_and_not_the_oldest_key_that_is_left(keep_first: int) -> None:
+    layer, given = made(), torch.randn(1, 1500, D_MODEL)
+    cache = RollingKVCache(window=5, keep_first=keep_first)
+    with torch.no_grad():
+        early = layer.observe(given[:, :3], cache=cache).evidence.first_token
+        assert (early > 0).all()
+        for piece in given[:, 3:].split(100, dim=1):
+            seen = layer.observe(piece, cache=cache).evidence
+    assert cache.key.shape[2] < 1500
+    assert bool((seen.first_token[:, :, -50:] > 0).all()) == (keep_first > 0)
+    windowed = made(window=5)
+    plain = KVCache()
+    with torch.no_grad():
+        windowed(given[:, :50], cache=plain)
+        seen = windowed.observe(given[:, 50:55], cache=plain).evidence
+    assert (seen.first_token == 0).all()
+
+
+def test_nothing_is_a_text_too() -> None:
+    layer, given = made(rope=Rope()), torch.randn(BATCH, 0, D_MODEL)
+    with torch.no_grad():
+        assert layer(given, cache=KVCache()).shape == (BATCH, 0, D_MODEL)
+        assert layer.observe(given, cache=KVCache()).output.shape == (BATCH, 0, D_MODEL)
+
+
+def test_observing_refuses_what_a_call_refuses() -> None:
+    layer, given = made(rope=Rope()), torch.randn(BATCH, 4, D_MODEL)
+    with pytest.raises(ArgumentError, match="key is given with rope"):
+        layer.observe(given, given)
+    with pytest.raises(ArgumentError, match="value is given without key"):
+        layer.observe(given, value=given)
+    with pytest.raises(ArgumentError, match=r"heads\[0\]=9 does not exist; there is 0 to 5"):
+        layer.observe(given, collect=Collect(heads=[9]))
+    assert layer.observe(given, mask=Window.of(2) & Lengths([4, 2])).output.shape == given.shape
