@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -47,9 +48,19 @@ def _first_visible(call: Call) -> Tensor:
     """Return the first key that any row of each batch element sees; 0 where none is seen."""
     sizes = call.sizes
     seen = torch.zeros((sizes.batch, sizes.kv_len), dtype=torch.bool, device=call.query.device)
-    if sizes.kv_len == 0 or call.visibility.hides_nothing:
+    if sizes.kv_len == 0 or sizes.seq_len == 0:
         return seen.new_zeros(sizes.batch, dtype=torch.long)
+    if not call.visibility.boolean and not call.visibility.additive:
+        return _first_of_intervals(call).to(call.query.device)
     for rows in plain.row_slices(call):
         hidden = call.visibility.hidden(rows)
         seen |= torch.ones_like(seen) if hidden is None else (~hidden).any(dim=2).any(dim=1)
     return seen.byte().argmax(-1)
+
+
+def _first_of_intervals(call: Call) -> Tensor:
+    """Return the same where each row sees one interval of keys."""
+    start, stop = call.visibility.intervals.start, call.visibility.intervals.stop
+    seeing = start < stop
+    first = np.where(seeing, start, call.sizes.kv_len).min(axis=1)
+    return torch.from_numpy(np.where(seeing.any(axis=1), first, 0)).expand(call.sizes.batch)

@@ -128,4 +128,6 @@ def _join_sinks(
     share = share.masked_fill(sinks == torch.inf, torch.nan).masked_fill(empty, 1.0)
     joined = torch.logaddexp(logsumexp.masked_fill(without_score, 0.0), sinks)
     joined = torch.where(without_score, sinks, joined).masked_fill(empty, -torch.inf)
-    return weights * share[..., None], joined
+    joint = weights * share[..., None]
+    # A share that is NaN must not reach hidden keys.
+    return joint if hidden is None else joint.masked_fill(hidden, 0.0), joined
