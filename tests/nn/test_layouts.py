@@ -15,11 +15,10 @@ from headwise.nn.layouts import (
     half_split,
     interleaved,
     read_weights,
-    rotary_angles,
     write_weights,
 )
 from headwise.nn.layouts.forward import attend
-from headwise.nn.layouts.rotary import turned
+from headwise.rope import Rope
 
 HEADS, WIDTH = 6, 4
 GROUPED = {"headwise", "falcon_new_decoder", "phi3", "llama", "llama_meta", "keras", "flax"}
@@ -127,21 +126,18 @@ def test_the_rotary_orders_are_inverse_and_give_the_same_scores(rotary_dim: int 
     neighbours = interleaved(halves, rotary_dim=rotary_dim)
     assert half_split(neighbours, rotary_dim=rotary_dim).identical(halves)
     assert (rotary_dim == 2) == neighbours.identical(halves)
-    # Neighbours as one complex number, which turning multiplies: RoFormer, section 3.2.1.
-    given, size = torch.randn(1, 5, 24).double(), rotary_dim or WIDTH
-    angles = rotary_angles(5, size)
+    given = torch.randn(1, 5, 24).double()
 
-    def turned_pairs(weight: Tensor) -> Tensor:
-        heads = torch.einsum("bsi,hwi->bhsw", given, weight)
-        pairs = torch.view_as_complex(heads[..., :size].reshape(1, len(weight), 5, -1, 2).contiguous())
-        both = torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles)).flatten(3)
-        return torch.cat([both, heads[..., size:]], dim=3)
+    def scores(weights: HeadWeights, rope: Rope) -> Tensor:
+        assert weights.query_bias is not None
+        assert weights.key_bias is not None
+        query = torch.einsum("bsi,hwi->bhsw", given, weights.query) + weights.query_bias[:, None]
+        key = torch.einsum("bsi,hwi->bhsw", given, weights.key) + weights.key_bias[:, None]
+        query, key = rope.rotate(query, key)
+        return query[:, :2] @ key.mT
 
-    def turned_halves(weight: Tensor) -> Tensor:
-        return turned(torch.einsum("bsi,hwi->bhsw", given, weight), angles)
-
-    wanted = turned_pairs(neighbours.query)[:, :2] @ turned_pairs(neighbours.key).mT
-    found = turned_halves(halves.query)[:, :2] @ turned_halves(halves.key).mT
+    found = scores(halves, Rope(rotary_dim=rotary_dim))
+    wanted = scores(neighbours, Rope(rotary_dim=rotary_dim, pairing="interleaved"))
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-11)
 
 

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from headwise.errors import ArgumentError, MismatchError
 from headwise.masks import Causal, Lengths
-from headwise.nn.layouts import detect_layout, read_weights, rotary_angles, write_weights
+from headwise.nn.layouts import detect_layout, read_weights, write_weights
 from headwise.nn.layouts.forward import attend
+from headwise.rope import Rope
 
 from .test_layouts import HEADS, made
 
@@ -61,18 +62,18 @@ def test_none_fits_and_the_nearest_is_named() -> None:
         found.only()
 
 
-def test_rotary_angles_tell_the_two_rotary_orders_apart() -> None:
-    inputs, angles = given(), rotary_angles(7, 4)
+def test_rope_tells_the_two_rotary_orders_apart() -> None:
+    inputs, rope = given(), Rope(base=100.0)
     weights = made(num_kv_heads=2)
     state = write_weights(weights, "llama_meta")
-    output = attend(weights, inputs, mask=Causal(), angles=angles)
-    found = detect_layout(state, inputs, output, num_heads=HEADS, rotary_angles=angles)
+    output = attend(weights, inputs, mask=Causal(), rope=rope)
+    found = detect_layout(state, inputs, output, num_heads=HEADS, rope=rope)
     assert found.only().layouts == ("llama_meta",)
     assert found.only().weights.identical(weights)
     assert str(found).startswith("one of 4 readings comes within 3.5e-04: llama_meta, causal: error")
     without = detect_layout(state, inputs, output, num_heads=HEADS)
     assert without.fits == ()  # never a wrong one instead
-    assert "only rotary_angles can show" in without.refused["llama_meta"]
+    assert "only rope can show" in without.refused["llama_meta"]
 
 
 def test_what_one_token_cannot_tell_is_said_to_be_open() -> None:
@@ -80,7 +81,7 @@ def test_what_one_token_cannot_tell_is_said_to_be_open() -> None:
     state, output = write_weights(weights, "headwise"), attend(weights, inputs)
     found = detect_layout(state, inputs, output, num_heads=HEADS)
     assert [one.causal for one in found.fits] == [False, True]
-    turned = detect_layout(state, inputs, output, num_heads=HEADS, rotary_angles=rotary_angles(1, 4))
+    turned = detect_layout(state, inputs, output, num_heads=HEADS, rope=Rope())
     assert {(one.layouts[0], one.causal) for one in turned.fits} == {
         (layout, causal) for layout in ("headwise", "llama_meta") for causal in (True, False)
     }
@@ -166,7 +167,9 @@ HIDDEN = torch.ones(2, 7, 24)
         ({"output": HIDDEN[:0]}, r"output has shape \(0, 7, 24\)"),
         ({"output": HIDDEN[:1]}, r"output has shape \(1, 7, 24\); .* it is \(2, 7, 24\)"),
         ({"output": HIDDEN[..., :5]}, r"out_proj\.bias has shape \(24,\), and the output is 5 wide"),
-        ({"rotary_angles": torch.ones(5, 2)}, r"rotary_angles has shape \(5, 2\); .* are 7 and 7 long"),
+        ({"rope": 10_000.0}, r"rope=10000\.0 is a float; pass a Rope"),
+        ({"rope": Rope(rotary_dim=6)}, "turn 6 elements of a head of head_dim=4"),
+        ({"inputs": (HIDDEN, HIDDEN[:, :5], HIDDEN[:, :5]), "rope": Rope()}, "they are of the same tokens"),
     ],
 )
 def test_what_nothing_can_be_judged_by_is_refused(changed: dict[str, Any], message: str) -> None:

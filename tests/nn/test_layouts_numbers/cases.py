@@ -21,7 +21,7 @@ from transformers.models.llama import modeling_llama as llama
 from transformers.models.phi3 import modeling_phi3 as phi3
 
 from headwise.masks import Causal
-from headwise.nn.layouts import rotary_angles
+from headwise.rope import Rope
 
 BATCH, SEQ_LEN, KV_LEN = 2, 7, 11
 HIDDEN = torch.full((SEQ_LEN, SEQ_LEN), torch.finfo(torch.float32).min).triu(1)[None, None]
@@ -39,8 +39,8 @@ class Case:
 
     @property
     def rotary_dim(self) -> int | None:
-        angles = self.options.get("angles")
-        return None if angles is None else 2 * angles.shape[1]
+        rope = self.options.get("rope")
+        return None if rope is None else rope.rotary_dim
 
 
 def drawn(module: nn.Module) -> nn.Module:
@@ -86,7 +86,7 @@ def gpt_neox_case() -> Case:
         rope_parameters={"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.5},
     )
     module = gpt_neox.GPTNeoXAttention(config, layer_idx=0)
-    turning = {"angles": rotary_angles(SEQ_LEN, 4, base=100.0)}
+    turning = {"rope": Rope(base=100.0, rotary_dim=4)}
     embeddings = positions(gpt_neox.GPTNeoXRotaryEmbedding(config))
     return transformers_case(
         "gpt_neox", module, 24, {"num_heads": 3}, options=turning, position_embeddings=embeddings
@@ -125,7 +125,7 @@ def falcon_case(
     embeddings = positions(falcon.FalconRotaryEmbedding(config))
     # Falcon adds ALiBi before it scales the scores.
     options = (
-        {"angles": rotary_angles(SEQ_LEN, 4)}
+        {"rope": Rope(rotary_dim=4)}
         if slopes is None
         else {"bias": slopes.view(BATCH, 6, 1, SEQ_LEN) * 4**-0.5}
     )
@@ -149,7 +149,7 @@ def split_case(layout: str, family: Any, name: str, *, num_kv_heads: int, head_d
     module = getattr(family, f"{name}Attention")(config, layer_idx=0)
     embeddings = positions(getattr(family, f"{name}RotaryEmbedding")(config))
     heads = {"num_heads": 6, "num_kv_heads": num_kv_heads}
-    turning = {"angles": rotary_angles(SEQ_LEN, head_dim, base=100.0)}
+    turning = {"rope": Rope(base=100.0)}
     return transformers_case(layout, module, 18, heads, options=turning, position_embeddings=embeddings)
 
 
@@ -168,7 +168,7 @@ def llama_meta_case() -> Case:
         cohere.CohereAttention(config, layer_idx=0),
         24,
         {"num_heads": 6, "num_kv_heads": 2},
-        options={"angles": rotary_angles(SEQ_LEN, 4, base=100.0)},
+        options={"rope": Rope(base=100.0, rotary_dim=4)},
         position_embeddings=embeddings,
     )
     state = {f"w{name[0]}.weight": weight for name, weight in found.state.items()}
@@ -184,7 +184,7 @@ def gptj_case() -> Case:
         gptj.GPTJAttention(config, layer_idx=0),
         24,
         {"num_heads": 3},
-        options={"angles": rotary_angles(SEQ_LEN, 4)},
+        options={"rope": Rope(rotary_dim=4)},
         position_embeddings=embeddings,
     )
 

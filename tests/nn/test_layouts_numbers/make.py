@@ -1,8 +1,7 @@
 """Make the numbers that Keras and Flax give for small attention layers, which the tests are held to.
 
-The tests depend on neither: its weights and outputs for one input are all that is asked of a framework.
-Where both are installed, `KERAS_BACKEND=jax python tests/nn/test_layouts_numbers/make.py` writes the files beside
-this one.
+The tests depend on neither: its weights and outputs for one input are all that is asked of a framework. Where
+both are installed, run this as `KERAS_BACKEND=jax python tests/nn/test_layouts_numbers/make.py`.
 """
 
 from pathlib import Path

@@ -4,7 +4,7 @@ from headwise.nn.layouts.conversion import read_weights, write_weights
 from headwise.nn.layouts.detect import detect_layout
 from headwise.nn.layouts.detection import Detection, LayoutFit
 from headwise.nn.layouts.layout import Layout
-from headwise.nn.layouts.rotary import half_split, interleaved, rotary_angles
+from headwise.nn.layouts.rotary import half_split, interleaved
 from headwise.nn.layouts.table import LAYOUTS
 from headwise.nn.layouts.weights import HeadWeights
 
@@ -18,6 +18,5 @@ __all__ = [
     "half_split",
     "interleaved",
     "read_weights",
-    "rotary_angles",
     "write_weights",
 ]

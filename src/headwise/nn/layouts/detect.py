@@ -19,6 +19,7 @@ from headwise.nn.layouts.layout import ROLES
 from headwise.nn.layouts.reading import Given, read
 from headwise.nn.layouts.table import LAYOUTS
 from headwise.nn.layouts.weights import HeadWeights
+from headwise.rope import Rope
 
 _SKIPPED = {name for layout in LAYOUTS.values() for name in layout.skipped}
 _ROLE_OF = {
@@ -37,7 +38,7 @@ def detect_layout(
     mask: Any = None,
     bias: Any = None,
     scale: float | None = None,
-    rotary_angles: Tensor | None = None,
+    rope: Rope | None = None,
     tolerance: float | None = None,
 ) -> Detection:
     """Say which layouts some weights can have, by what the layer gave for an input.
@@ -56,8 +57,8 @@ def detect_layout(
         mask: the mask the layer had, as in `headwise.attention`; None to try none and causal.
         bias: what was added to the scores, such as ALiBi, as in `headwise.attention`.
         scale: of the scores; `head_dim ** -0.5` by default.
-        rotary_angles: `[seq_len, rotary_dim / 2]`, from the function `rotary_angles` or the model itself;
-            without them no layout is tried that keeps rotary pairs as neighbours.
+        rope: rotary positions of the layer, of which base and rotary_dim count and the pairing is looked for;
+            without it no layout is tried that keeps rotary pairs as neighbours.
         tolerance: largest error that fits, as a share of the largest number that the heads put into the
             output; by default the square root of the epsilon of the coarsest dtype given, 3.5e-4 for float32.
 
@@ -76,6 +77,10 @@ def detect_layout(
         (('torch', 'phi3'), False)
 
     """
+    if rope is not None and not isinstance(rope, Rope):
+        raise ArgumentError(
+            f"rope={rope!r} is a {type(rope).__name__}; pass a Rope, such as Rope(base=10000.0)"
+        )
     given = _by_role(weights)
     output = output.detach()
     query, key, value = inputs if isinstance(inputs, tuple) else (inputs, inputs, inputs)
@@ -86,12 +91,11 @@ def detect_layout(
     size = _size_of_heads_share(output, given)
     dtypes = [tensor.dtype for tensor in (*three, output, *given.tensors.values())]
     limit = max(torch.finfo(dtype).eps for dtype in dtypes) ** 0.5 if tolerance is None else tolerance
-    rotary_dim = _rotary_dim(rotary_angles, three)
     readings, refused = _readings(
         given,
         num_heads=checked_size("num_heads", num_heads),
         num_kv_heads=num_kv_heads,
-        rotary_dim=rotary_dim,
+        rope=rope,
     )
     masks = {None: mask} if mask is not None else {False: None, True: Causal()}
     tried: list[LayoutFit] = []
@@ -105,7 +109,7 @@ def detect_layout(
                 mask=tried_mask,
                 bias=bias,
                 scale=scale,
-                angles=rotary_angles,
+                rope=rope,
             )
             error = float((found - output.double()).abs().max()) / size
             tried.append(LayoutFit(tuple(names), causal, error, reading))
@@ -138,19 +142,25 @@ def _by_role(weights: Mapping[str, Any]) -> Given:
 
 
 def _readings(
-    given: Given, *, num_heads: int, num_kv_heads: int | None, rotary_dim: int | None
+    given: Given, *, num_heads: int, num_kv_heads: int | None, rope: Rope | None
 ) -> tuple[list[tuple[list[str], HeadWeights]], dict[str, str]]:
     """Return the different readings, each with the layouts that read so, and why others cannot."""
     readings: list[tuple[list[str], HeadWeights]] = []
     refused: dict[str, str] = {}
     for layout in LAYOUTS.values():
-        if layout.interleaved_rotary and rotary_dim is None:
+        if layout.interleaved_rotary and rope is None:
             refused[layout.name] = (
-                f"layout {layout.name!r}: rotary pairs are neighbours, which only rotary_angles can show"
+                f"layout {layout.name!r}: rotary pairs are neighbours, which only rope can show"
             )
             continue
         try:
-            found = read(layout, given, num_heads=num_heads, num_kv_heads=num_kv_heads, rotary_dim=rotary_dim)
+            found = read(
+                layout,
+                given,
+                num_heads=num_heads,
+                num_kv_heads=num_kv_heads,
+                rotary_dim=None if rope is None else rope.rotary_dim,
+            )
         except ArgumentError as problem:
             refused[layout.name] = str(problem)
             continue
@@ -175,18 +185,6 @@ def _check_finite(name: str, tensor: Tensor) -> None:
     if not tensor.isfinite().all():
         count = int((~tensor.isfinite()).sum())
         raise ArgumentError(f"{name} holds {count} NaN or infinite numbers, by which nothing can be judged")
-
-
-def _rotary_dim(angles: Tensor | None, inputs: tuple[Tensor, Tensor, Tensor]) -> int | None:
-    if angles is None:
-        return None
-    lengths = (inputs[0].shape[1], inputs[1].shape[1])
-    if angles.dim() != 2 or lengths != (angles.shape[0], angles.shape[0]):
-        raise ArgumentError(
-            f"rotary_angles has shape {tuple(angles.shape)}; it must be [seq_len, rotary_dim / 2], with the "
-            f"seq_len of query and key, which are {lengths[0]} and {lengths[1]} long"
-        )
-    return 2 * angles.shape[1]
 
 
 def _check_inputs(reading: HeadWeights, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:

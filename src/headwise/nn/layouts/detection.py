@@ -80,7 +80,7 @@ class Detection:
             return (
                 f"none of {len(self.tried)} readings comes within {limit}; the nearest is {self.tried[0]}. "
                 "Is num_heads right? Does the output include a residual, or lack the output projection? Has "
-                "the layer another scale, a bias, a mask or rotary_angles?"
+                "the layer another scale, a bias, a mask or rope?"
             )
         if len(self.fits) > 1:
             return (

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from headwise.nn.layouts.rotary import turned
 from headwise.nn.layouts.weights import HeadWeights
 from headwise.ops import attention
+from headwise.rope import Rope
 
 
 def attend(
@@ -19,7 +20,7 @@ def attend(
     mask: Any = None,
     bias: Any = None,
     scale: float | None = None,
-    angles: Tensor | None = None,
+    rope: Rope | None = None,
 ) -> Tensor:
     """Return the output of the layer, `[batch, seq_len, out_dim]`, in the dtype of weights and inputs.
 
@@ -29,14 +30,14 @@ def attend(
         mask: as in `headwise.attention`.
         bias: as in `headwise.attention`.
         scale: as in `headwise.attention`.
-        angles: rotary angles `[seq_len, rotary_dim / 2]` of query and key; None for no rotary positions.
+        rope: rotary positions of the layer; None for none. Its pairing is set aside: weights are half-split.
 
     """
     query = _projected(inputs[0], weights.query, weights.query_bias)
     key = _projected(inputs[1], weights.key, weights.key_bias)
     value = _projected(inputs[2], weights.value, weights.value_bias)
-    if angles is not None:
-        query, key = turned(query, angles), turned(key, angles)
+    if rope is not None:
+        query, key = replace(rope, pairing="half_split").rotate(query, key)
     mixed = attention(query, key, value, mask=mask, bias=bias, scale=scale)
     output = torch.einsum("bhsw,hwo->bso", mixed, weights.out)
     return output if weights.out_bias is None else output + weights.out_bias
