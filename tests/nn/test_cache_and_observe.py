@@ -175,20 +175,24 @@ def test_observing_through_a_cache_is_a_step_like_any_other() -> None:
 
 @pytest.mark.parametrize("keep_first", [0, 2])
 def test_the_first_token_is_the_texts_own_and_not_the_oldest_key_that_is_left(keep_first: int) -> None:
-    layer, given = made(), torch.randn(1, 1500, D_MODEL)
+    layer, given = made(), torch.randn(1, 1584, D_MODEL)
     cache = RollingKVCache(window=5, keep_first=keep_first)
     with torch.no_grad():
-        early = layer.observe(given[:, :3], cache=cache).evidence.first_token
-        assert (early > 0).all()
-        for piece in given[:, 3:].split(100, dim=1):
-            seen = layer.observe(piece, cache=cache).evidence
-    assert cache.key.shape[2] < 1500
-    assert bool((seen.first_token[:, :, -50:] > 0).all()) == (keep_first > 0)
-    windowed = made(window=5)
-    plain = KVCache()
+        early = layer.observe(given[:, :1284], cache=cache).evidence.first_token
+        seen = layer.observe(given[:, 1284:], cache=cache, collect=Collect(weights=True)).evidence
+    assert cache.key.shape[2] < 700, "nothing was dropped"
+    if keep_first == 0:  # the oldest key left is token 1280, which token 1284 sees
+        assert (seen.weights[:, :, 0, 0] > 0).all()
+    assert (early[:, :, :5] > 0).all()
+    assert (early[:, :, 5:] > 0).all() if keep_first else (early[:, :, 5:] == 0).all()
+    assert (seen.first_token > 0).all() if keep_first else (seen.first_token == 0).all()
+
+
+def test_behind_a_window_the_first_token_is_seen_by_nobody() -> None:
+    layer, given, cache = made(window=5), torch.randn(1, 55, D_MODEL), KVCache()
     with torch.no_grad():
-        windowed(given[:, :50], cache=plain)
-        seen = windowed.observe(given[:, 50:55], cache=plain).evidence
+        layer(given[:, :50], cache=cache)
+        seen = layer.observe(given[:, 50:], cache=cache).evidence
     assert (seen.first_token == 0).all()
 
 
