@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
+
+from headwise.ops.map_cells import cells_of
 
 
 def pooled_map(weights: Tensor, visible: Tensor, size: int) -> Tensor:
@@ -18,15 +19,10 @@ def pooled_map(weights: Tensor, visible: Tensor, size: int) -> Tensor:
         `[batch, heads, rows, columns]`, the mean over a cell's rows of the mass on its keys.
 
     """
-    row_cells, key_cells = (_cells(length, size, weights.device) for length in weights.shape[2:])
+    row_cells, key_cells = (cells_of(length, size, weights.device) for length in weights.shape[2:])
     by_key = weights.new_zeros((*weights.shape[:3], min(size, weights.shape[3])))
     by_key.index_add_(3, key_cells, weights)
     shape = (*weights.shape[:2], min(size, weights.shape[2]))
     mass = weights.new_zeros((*shape, by_key.shape[3])).index_add_(2, row_cells, by_key)
     rows = weights.new_zeros(shape).index_add_(2, row_cells, visible.to(weights.dtype))
     return mass / rows.clamp_min(1.0)[..., None]
-
-
-def _cells(length: int, size: int, device: torch.device) -> Tensor:
-    """Return the cell of each of `length` places, at most `size` cells of nearly equal width."""
-    return torch.arange(length, device=device) * min(size, length) // max(1, length)

@@ -42,9 +42,9 @@ class OpenedModel:
 def open_model(source: str | Path, *, offline: bool = False, notify: Notify | None = None) -> OpenedModel:
     """Open a model without ever running code that comes with it.
 
-    A catalogue model is downloaded, or made, the first time; a GGUF file is converted the first time, in a child
-    process with limits. Both are kept in the cache folder (`HEADWISE_CACHE`, else `headwise` in the user's
-    cache). A decoder or encoder-decoder comes with its language model head, an encoder without.
+    A catalogue model is downloaded, or made, the first time; a GGUF file is converted the first time, in a
+    child process with limits. Both are kept in the cache folder (`HEADWISE_CACHE`, else `headwise` in the
+    user's cache). A decoder or encoder-decoder comes with its language model head, an encoder without.
 
     Args:
         source: a name of the catalogue, a folder with config.json and `.safetensors`, a `.safetensors` or

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from headwise.ops.arguments import Call
 from headwise.ops.joining import JoinedRows
+from headwise.ops.map_cells import cells_of
 from headwise.ops.reducers.reducer import Reducer
 from headwise.ops.rows import RowFacts
 
@@ -93,8 +94,8 @@ class PooledMap(Reducer):
 
     def __init__(self, size: int, call: Call, num_heads: int) -> None:
         sizes, device = call.sizes, call.query.device
-        self._row_cells = _cells(sizes.seq_len, size, device)
-        self._key_cells = _cells(sizes.kv_len, size, device)
+        self._row_cells = cells_of(sizes.seq_len, size, device)
+        self._key_cells = cells_of(sizes.kv_len, size, device)
         shape = (sizes.batch, num_heads, min(size, sizes.seq_len), min(size, sizes.kv_len))
         self._mass = call.query.new_zeros(shape, dtype=call.compute_dtype)
         self._rows = call.query.new_zeros(shape[:3], dtype=call.compute_dtype)
@@ -109,8 +110,3 @@ class PooledMap(Reducer):
     def fields(self) -> dict[str, Tensor]:
         """Return the means; 0 where no row of a cell sees a key."""
         return {"map": self._mass / self._rows.clamp_min(1.0)[..., None]}
-
-
-def _cells(length: int, size: int, device: torch.device) -> Tensor:
-    """Return the cell of each of `length` places, at most `size` cells of nearly equal width."""
-    return torch.arange(length, device=device) * min(size, length) // max(1, length)
