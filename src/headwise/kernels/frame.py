@@ -53,8 +53,8 @@ class Operands(NamedTuple):
     - element: the type of query, key, value and output: float32, bfloat16 or float16
     - query `[batch, num_heads, seq_len, head_dim]`, key `[batch, num_kv_heads, kv_len, head_dim]`,
       value `[batch, num_kv_heads, kv_len, value_head_dim]`, any strides; output `[batch, num_heads, seq_len,
-      value_head_dim]`, the last stride 1, and logsumexp, float32 `[batch, num_heads, seq_len]`, contiguous, are
-      written; so are maxima and sums, of the same form, which a visit reads
+      value_head_dim]`, the last stride 1, and logsumexp, float32 `[batch, num_heads, seq_len]`, contiguous,
+      are written; so are maxima and sums, of the same form, which a visit reads
     - starts, stops: int64 `[batch or 1, seq_len]`, contiguous: the visible keys of each row; interval_stride:
       seq_len, or 0 if one row of them serves the batch
     - mask: bytes `[batch, num_heads, seq_len, kv_len]`, 0 hides; bias: float32 of that shape; any strides

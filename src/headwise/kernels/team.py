@@ -31,7 +31,8 @@ class Team:
 
     Where others use the cores too, a thread of the team may not be running: its call waits for it even when
     everything is done, for as long as the operating system leaves it out. So after a thread came too late to
-    help in a call that took long, the team is left alone for a moment, and workers of our own, for whom nobody waits, take its place.
+    help in a call that took long, the team is left alone for a moment, and workers of our own, for whom
+    nobody waits, take its place.
 
     A forked child has no team, and the library would wait there for ever for threads that are gone.
     """

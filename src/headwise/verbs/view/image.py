@@ -32,7 +32,9 @@ def read_image(opened: OpenedModel, path: Path) -> torch.Tensor:
 
     """
     if importlib.util.find_spec("PIL") is None:
-        raise UnsupportedError("reading an image needs Pillow, which is not installed; pip install pillow, or the extra headwise[images]")
+        raise UnsupportedError(
+            "reading an image needs Pillow, which is not installed; pip install pillow, or headwise[images]"
+        )
     prepare = _processor(opened)
     image = _opened(path)
     try:
