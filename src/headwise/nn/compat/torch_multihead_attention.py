@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from headwise.masks import Mask, Sizes
+from headwise.masks import Sizes
 from headwise.nn.compat import nested
 from headwise.nn.compat.inputs import check_inputs, check_sizes
 from headwise.nn.compat.torch_masks import read_masks
-from headwise.nn.compat.weights import attention_weights
+from headwise.nn.compat.weights import attention_with_weights
 from headwise.ops import attention
 from headwise.ops.arguments import checked_dropout
 
@@ -160,19 +160,14 @@ class TorchMultiheadAttention(nn.MultiheadAttention):
             device=query.device,
         )
         heads = self._heads(query, key, value)
-        output = self.out_proj(self._as_given(self._attend(*heads, mask), query))
         if not need_weights:
-            return output, None
-        weights = attention_weights(heads[0], heads[1], mask=mask, average=average_attn_weights)
-        weights = weights.to(heads[0].dtype)
-        return output, weights if query.dim() == 3 else weights[0]
-
-    def _attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None) -> Tensor:
-        """Return the mixed heads, `[batch, seq_len, embed_dim]`, of projected ones (`_heads`)."""
-        dropout = self.dropout if self.training else 0.0
-        output = attention(query, key, value, mask=mask, dropout=dropout)
-        # [batch, num_heads, seq_len, head_dim] -> [batch, seq_len, num_heads * head_dim]
-        return output.transpose(1, 2).flatten(2)
+            output = attention(*heads, mask=mask, dropout=self._dropout)
+            return self.out_proj(self._as_given(output, query)), None
+        output, weights = attention_with_weights(
+            *heads, mask=mask, dropout=self._dropout, average=average_attn_weights
+        )
+        weights = weights.to(output.dtype)
+        return self.out_proj(self._as_given(output, query)), weights if query.dim() == 3 else weights[0]
 
     def _attend_nested(self, query: Tensor, key: Tensor, value: Tensor, *, is_causal: bool) -> Tensor:
         """Return the mixed heads of nested inputs, nested: all texts are one row, and none sees another."""
@@ -180,9 +175,9 @@ class TorchMultiheadAttention(nn.MultiheadAttention):
         tokens = queries.tokens, keys.tokens, values.tokens
         check_inputs(*tokens, widths=self._widths, batch_first=self.batch_first)
         heads = self._heads(*tokens)
-        mixed = self._attend(*heads, nested.packed(queries, keys, is_causal=is_causal))
-        output: Tensor = self.out_proj(mixed[0])
-        return nested.parted(output, query)
+        mask = nested.packed(queries, keys, is_causal=is_causal)
+        output = attention(*heads, mask=mask, dropout=self._dropout)
+        return nested.parted(self.out_proj(self._as_given(output, queries.tokens)), query)
 
     def _heads(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the projected heads, each `[batch, num_heads, length, head_dim]`, with the added keys."""
@@ -200,6 +195,10 @@ class TorchMultiheadAttention(nn.MultiheadAttention):
         biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
         inputs = zip((query, key, value), self._in_weights(), biases, strict=True)
         return tuple(functional.linear(given, weight, bias) for given, weight, bias in inputs)
+
+    @property
+    def _dropout(self) -> float:
+        return self.dropout if self.training else 0.0
 
     @property
     def _widths(self) -> tuple[int, int, int]:
@@ -229,7 +228,8 @@ class TorchMultiheadAttention(nn.MultiheadAttention):
         return given if self.batch_first else given.transpose(0, 1)
 
     def _as_given(self, output: Tensor, query: Tensor) -> Tensor:
-        """Return `output`, `[batch, seq_len, embed_dim]`, laid out as query."""
+        """Return `[batch, num_heads, seq_len, head_dim]` with the heads joined and laid out as query."""
+        output = output.transpose(1, 2).flatten(2)
         if query.dim() == 2:
             return output[0]
         return output if self.batch_first else output.transpose(0, 1)

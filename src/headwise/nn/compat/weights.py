@@ -1,20 +1,37 @@
-"""The weights themselves, which a module can be asked for: exact, before dropout, differentiable."""
+"""Attention that returns its weights too: exact, before dropout, differentiable."""
 
 from __future__ import annotations
+
+from typing import cast
 
 import torch
 from torch import Tensor
 
+from headwise.evidence import Collect
 from headwise.masks import Mask
-from headwise.ops import arguments, nonfinite, plain
+from headwise.ops import arguments, attention, choose, nonfinite, observe, plain
 from headwise.ops.joining import JoinedRows
 
 
-def attention_weights(query: Tensor, key: Tensor, *, mask: Mask | None, average: bool) -> Tensor:
-    """Return `[batch, num_heads, seq_len, kv_len]`, or the mean over the heads, in the dtype of computation.
+def attention_with_weights(
+    query: Tensor, key: Tensor, value: Tensor, *, mask: Mask | None, dropout: float, average: bool
+) -> tuple[Tensor, Tensor]:
+    """Return what `attention` returns, to the bit, and the weights, in the dtype of computation.
 
-    A row that sees no key is 0. Where the mean is asked for, the weights of one block of rows exist at once.
+    The weights are `[batch, num_heads, seq_len, kv_len]`, or their mean over the heads; 0 where a row sees no
+    key.
     """
+    # In the kernel, observing gives the bits of attention; it has no gradient.
+    if not torch.is_grad_enabled() and choose(query, key, value, mask=mask, dropout=dropout).path == "kernel":
+        seen = observe(query, key, value, mask=mask, collect=Collect(weights=True))
+        weights = cast(Tensor, seen.evidence.weights)  # they were asked for
+        return seen.output, weights.mean(1) if average else weights
+    output = attention(query, key, value, mask=mask, dropout=dropout)
+    return output, _weights(query, key, mask, average=average)
+
+
+def _weights(query: Tensor, key: Tensor, mask: Mask | None, *, average: bool) -> Tensor:
+    """Return the weights; where their mean is asked for, those of one block of rows exist at once."""
     call = arguments.check(query, key, key, mask=mask)
     wide, guarded = key.to(call.compute_dtype), not nonfinite.surely_finite(call)
     joined = JoinedRows(call.sizes.seq_len)
