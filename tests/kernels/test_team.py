@@ -71,6 +71,8 @@ def test_a_team_that_comes_late_is_left_alone_for_a_moment(
     assert found.is_ready
 
 
+# If another test has loaded JAX, it warns of every fork.
+@pytest.mark.filterwarnings("ignore:os.fork.. was called.*JAX:RuntimeWarning")
 def test_a_forked_child_has_none() -> None:
     lent, found = Lent(), Team()
     found.join(lent.address)

@@ -71,6 +71,9 @@ def test_rope_tells_the_two_rotary_orders_apart() -> None:
     assert found.only().layouts == ("llama_meta",)
     assert found.only().weights.identical(weights)
     assert str(found).startswith("one of 4 readings comes within 3.5e-04: llama_meta, causal: error")
+    neighbours = Rope(base=100.0, pairing="interleaved")  # what is looked for, whatever is said of it
+    again = detect_layout(state, inputs, output, num_heads=HEADS, rope=neighbours)
+    assert again.only() == found.only()
     without = detect_layout(state, inputs, output, num_heads=HEADS)
     assert without.fits == ()  # never a wrong one instead
     assert "only rope can show" in without.refused["llama_meta"]

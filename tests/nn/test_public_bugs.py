@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise import ops
+from headwise.cache import KVCache
 from headwise.errors import ArgumentError
 from headwise.evidence import Collect
 from headwise.masks import Causal, Lengths
@@ -145,3 +146,39 @@ def test_weights_of_each_head_are_to_be_had_in_every_mode() -> None:
         torch.testing.assert_close(
             layer.out_proj(seen.output.transpose(1, 2).flatten(2)), layer(given, mask=Causal())
         )
+
+
+def test_a_new_token_sees_the_whole_cache() -> None:
+    # pytorch#108108, #103082, #144858: aligned to the upper left, it saw key 0 only; x-transformers#187, #311
+    layer, given, cache = MultiHeadAttention(8, 2), torch.randn(2, 5, 8), KVCache()
+    with torch.no_grad():
+        whole = layer(given)[:, -1:]  # the last token sees all in any order
+        layer(given[:, :-1], cache=cache)
+        seen = layer.observe(given[:, -1:], cache=cache, collect=Collect(weights=True))
+    torch.testing.assert_close(seen.output, whole)
+    assert seen.evidence.weights is not None
+    assert (seen.evidence.weights > 0).all()
+
+
+def test_a_window_counts_the_querys_own_key() -> None:
+    # transformers#29623, #39408, vllm#3385, onnxruntime PR#25927: off by one, or without the current token
+    layer, given = MultiHeadAttention(8, 2, window=2), torch.randn(1, 4, 8)
+    weights = layer.observe(given, collect=Collect(weights=True)).evidence.weights
+    assert weights is not None
+    assert (weights[0, 0] > 0).tolist() == [[j in {i - 1, i} for j in range(4)] for i in range(4)]
+
+
+def test_softcap_comes_before_the_mask() -> None:
+    # onnx#7865, onnxruntime PR#28379: a hidden score of -inf was capped to -cap, and leaked
+    layer, given = MultiHeadAttention(8, 2, softcap=1.0), torch.randn(1, 2, 8)
+    weights = layer.observe(given, mask=Causal(), collect=Collect(weights=True)).evidence.weights
+    assert weights is not None
+    assert weights[0, :, 0].tolist() == [[1.0, 0.0]] * 2
+
+
+def test_dropout_takes_no_part_in_what_is_observed() -> None:
+    # pytorch#42929, #27968: weights that sum to more than 1
+    layer, given = MultiHeadAttention(8, 2, dropout=0.5), torch.randn(2, 5, 8)
+    weights = layer.train().observe(given, collect=Collect(weights=True)).evidence.weights
+    assert weights is not None
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 2, 5))

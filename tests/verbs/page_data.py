@@ -93,7 +93,7 @@ def make(
         "next_tokens": [{"token": t, "probability": p} for t, p in following] if causal else [],
         "layers": [
             {
-                "layer": i, "num_heads": h, "num_kv_heads": kv, "sink": sink, "tile": carried,
+                "layer": i, "name": "", "num_heads": h, "num_kv_heads": kv, "sink": sink, "tile": carried,
                 "exact_rows": False, "map_rows": small, "map_columns": small,
             }
             for i, (h, kv) in enumerate(layers)
@@ -101,6 +101,9 @@ def make(
         "statistics": [
             dict(zip(("key", "label", "unit", "definition"), one, strict=True)) for one in STATISTICS
         ],
+        "scores": None,
+        "part": None,
+        "unseen": [],
         "heads": heads,
         "seq_len": count,
         "kv_len": count,

@@ -197,17 +197,27 @@ def test_the_kernel_answers_and_plain_torch_where_a_gradient_flows(collect, mask
 @pytest.mark.parametrize("collect", [None, Collect()])
 def test_the_kernel_answers_every_step_of_generate(cache, collect, monkeypatch):
     model, steps = family("LlamaForCausalLM").build(), []
-    attend = LayerCall.attend
+    attend, observe = LayerCall.attend, LayerCall.observe
 
-    def watched(self: LayerCall, head_gates: Tensor | None) -> Tensor:
+    def check(answered: LayerCall, head_gates: Tensor | None, output: Tensor) -> None:
+        terms = {"mask": answered.mask, "scale": answered.scale, "head_gates": head_gates}
+        given = answered.query, answered.key, answered.value
+        assert torch.equal(output.transpose(1, 2), by("cpu", *given, **terms))
+        steps.append((answered.query.shape[2], answered.key.shape[2]))
+
+    def attending(self: LayerCall, head_gates: Tensor | None) -> Tensor:
         output = attend(self, head_gates)
-        terms = {"mask": self.mask, "scale": self.scale, "head_gates": head_gates}
-        assert torch.equal(output.transpose(1, 2), by("cpu", self.query, self.key, self.value, **terms))
-        steps.append((self.query.shape[2], self.key.shape[2]))
+        check(self, head_gates, output)
         return output
 
+    def observing(self: LayerCall, head_gates: Tensor | None, collect: Collect, **options):
+        output, evidence = observe(self, head_gates, collect, **options)
+        check(self, head_gates, output)
+        return output, evidence
+
     with attach(model, collect=collect):
-        monkeypatch.setattr(LayerCall, "attend", watched)
+        monkeypatch.setattr(LayerCall, "attend", attending)
+        monkeypatch.setattr(LayerCall, "observe", observing)
         model.generate(IDS, max_new_tokens=3, do_sample=False, eos_token_id=None, cache_implementation=cache)
     lengths = (13, 14, 15) if cache == "dynamic" else (steps[0][1],) * 3
     rows = (13, 1, 1)
