@@ -12,7 +12,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from headwise.errors import ArgumentError
-from headwise.evidence import STATISTICS
+from headwise.evidence import STATISTICS, Statistic
+from headwise.models.head_scores import SCORES, HeadScores
 from headwise.models.tokens import Token
 from headwise.verbs.view.page_blocks import Packer
 from headwise.verbs.view.page_budget import budget_for
@@ -22,7 +23,7 @@ from headwise.verbs.view.render_json import head_to_json
 from headwise.verbs.view.result import Comparison, View
 from headwise.version import __version__
 
-BLOCK_BYTES = 1_200
+BLOCK_BYTES = 1_300
 """Of the page, for each layer: the markup of its blocks and what the header says of it."""
 
 CAVEATS = (
@@ -94,16 +95,11 @@ def _run_header(view: View) -> dict[str, Any]:
         "key_tokens": None if view.key_tokens is None else _tokens(view.key_tokens),
         "image_grid": None if view.image_grid is None else list(view.image_grid),
         "next_tokens": [asdict(token) for token in view.next_tokens],
-        "statistics": [
-            {
-                "key": statistic.key,
-                "label": statistic.label,
-                "unit": statistic.unit,
-                "definition": statistic.definition,
-            }
-            for statistic in STATISTICS
-        ],
-        "heads": [head_to_json(head) for head in view.heads],
+        "part": view.part,
+        "unseen": [asdict(module) for module in view.unseen],
+        "statistics": [_statistic(one, one.key, one.label) for one in STATISTICS],
+        "scores": None if view.head_scores is None else _scores(view.head_scores),
+        "heads": _heads(view),
         "seq_len": len(view.tokens),
         "kv_len": len(view.tokens if view.key_tokens is None else view.key_tokens),
         "reference": "eager",
@@ -112,6 +108,32 @@ def _run_header(view: View) -> dict[str, Any]:
         "exact_rows": list(view.exact_rows),
         "layers": [],
     }
+
+
+def _statistic(statistic: Statistic, key: str, label: str) -> dict[str, str]:
+    return {"key": key, "label": label, "unit": statistic.unit, "definition": statistic.definition}
+
+
+def _score_key(score: Statistic) -> str:
+    # A statistic of the text and a score on random tokens may have the same key.
+    return f"score_{score.key}"
+
+
+def _scores(scores: HeadScores) -> dict[str, Any]:
+    return {
+        "num_tokens": scores.num_tokens,
+        "statistics": [_statistic(one, _score_key(one), f"{one.label} score") for one in SCORES],
+    }
+
+
+def _heads(view: View) -> list[dict[str, Any]]:
+    """Return each head's statistics and, where the heads were scored, its scores beside them."""
+    scored = () if view.head_scores is None else view.head_scores.heads
+    scores = {
+        (head.layer, head.head): {_score_key(one): getattr(head, one.name) for one in SCORES}
+        for head in scored
+    }
+    return [head_to_json(head) | scores.get((head.layer, head.head), {}) for head in view.heads]
 
 
 def _tokens(tokens: Sequence[Token]) -> list[dict[str, Any]]:
@@ -125,6 +147,7 @@ def _detail_header(view: View, detail: Detail) -> dict[str, Any]:
         "layers": [
             {
                 "layer": maps.layer,
+                "name": maps.name,
                 "num_heads": maps.num_heads,
                 "num_kv_heads": maps.num_kv_heads,
                 "sink": maps.sink is not None,

@@ -21,9 +21,12 @@ function Bench(run) {
       .map((one) => one.head);
     run.part("depth-heading").textContent = "Layer " + state.layer + ", head " + state.head;
     const whose = Data.runs.length > 1 ? run.name + ": " : "";
-    run.part("depth-facts").textContent = whose + (others.length
+    const reads = whose + (others.length
       ? "reads KV head " + kvHead + ", as " + (others.length === 1 ? "head " : "heads ") + Words.list(others) + (others.length === 1 ? " does" : " do")
       : "has KV head " + kvHead + " to itself");
+    const { name: path } = run.layer(state.layer);
+    const module = path ? [" · ", Words.element("span", "piece", Words.path(path))] : [];
+    run.part("depth-facts").replaceChildren(reads, ...module);
   }
 
   /* Draws what changed; false while the layer is being unpacked. */

@@ -12,7 +12,8 @@ const Caption = (function () {
     const { program } = Data.header;
     const texts = [...(run.crossed || !run.grid ? [run.queries] : []), ...(run.crossed && !run.grid ? [run.keys] : [])];
     const quoted = texts.map((tokens) => "“" + excerpt(tokens) + "”").join(" looking at ");
-    return run.header.model.name + " on " + Words.size(run) + (quoted ? ": " + quoted : ".")
+    const part = run.header.part ? " (" + Words.attention(run) + ")" : "";
+    return run.header.model.name + part + " on " + Words.size(run) + (quoted ? ": " + quoted : ".")
       + " Drawn by " + program.name + " " + program.version + ".";
   }
 

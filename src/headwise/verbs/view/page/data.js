@@ -57,6 +57,7 @@ const Data = (function () {
     return {
       index,
       header: found,
+      measures: [...found.statistics, ...scoresOf(found)],
       name: nameOf(found, index),
       queries: others ? found.tokens : keys,
       keys,
@@ -71,6 +72,13 @@ const Data = (function () {
     };
   }
 
+  /* Scores are shown as the statistics are, but say of what they are: not of the text on show. */
+  function scoresOf({ scores }) {
+    if (!scores) return [];
+    const read = Words.count(scores.num_tokens, "random token") + " twice";
+    return scores.statistics.map((score) => ({ ...score, read }));
+  }
+
   /* What tells two runs apart: the model, or else the text. */
   function nameOf(found, index) {
     if (header.against && header.model.name !== header.against.model.name) return found.model.name;
@@ -83,5 +91,7 @@ const Data = (function () {
   const sameTokens = alike((run) => [run.tokens, run.key_tokens ?? []].map((tokens) => tokens.map((token) => token.text)));
   const sameLength = alike((run) => [run.seq_len, run.kv_len, run.layers.map((layer) => [layer.map_rows, layer.map_columns])]);
 
-  return { header, runs: [header, header.against].filter(Boolean).map(run), sameHeads, sameTokens, sameLength };
+  const runs = [header, header.against].filter(Boolean).map(run);
+
+  return { header, runs, measures: runs[0].measures, sameHeads, sameTokens, sameLength };
 })();

@@ -2,18 +2,33 @@
 const Facts = (function () {
   const { header, runs } = Data;
   const byId = (id) => document.getElementById(id);
+  const LISTED = 3;            // modules named for each reason
 
   function model(run) {
     const { model: facts } = run.header;
     const most = MapLayout.of(run).alike ? "" : "up to ";
     const shared = facts.num_heads === facts.num_kv_heads ? Words.count(facts.num_heads, "head")
       : Words.count(facts.num_heads, "query head") + " on " + Words.count(facts.num_kv_heads, "KV head");
+    const { layers } = run.header;
+    const some = layers.length < facts.layers ? layers.length + " of " : "";
     const parts = [
-      facts.family, Words.count(facts.layers, "layer"), most + shared + " a layer", "head_dim " + facts.head_dim,
-      run.crossed ? "looks at another text" : facts.causal ? "causal" : "looks both ways",
+      facts.family, some + Words.count(facts.layers, "layer"), most + shared + " a layer", "head_dim " + facts.head_dim,
+      Words.attention(run),
     ];
     if (facts.causal && facts.kv_bytes_per_token) parts.push(Words.count(facts.kv_bytes_per_token, "byte") + " of KV cache a token");
     run.part("facts").textContent = (runs.length > 1 ? [run.name, ...parts] : parts).join(" · ");
+  }
+
+  /* What mixes tokens, or may, and has no map here: by the reason why not. */
+  function unseen(run) {
+    const { unseen: modules } = run.header;
+    const reasons = [...new Set(modules.map((module) => module.reason))].map((reason) => {
+      const names = modules.filter((module) => module.reason === reason).map(({ name }) => Words.path(name));
+      const more = names.length - LISTED;
+      return Words.list([...names.slice(0, LISTED), ...(more > 0 ? [more + " more"] : [])]) + " (" + Words.path(reason) + ")";
+    });
+    run.part("unseen").hidden = !modules.length;
+    run.part("unseen").textContent = Words.count(modules.length, "module") + " not recorded: " + reasons.join("; ");
   }
 
   function nextTokens(run) {
@@ -36,7 +51,7 @@ const Facts = (function () {
       + run.header.reference + " attention, on a probe, " + (difference === 0 ? "none" : difference.toExponential(2));
     return [
       ...(runs.length > 1 ? [run.name] : []), header.program.name + " " + header.program.version, run.header.model.name,
-      Words.size(run), held,
+      ...(run.header.part ? [Words.attention(run)] : []), Words.size(run), held,
     ].join(" · ");
   }
 
@@ -58,7 +73,7 @@ const Facts = (function () {
 
   function choices() {
     const option = (value, text) => { const made = Words.element("option", "", text); made.value = value; return made; };
-    const named = header.statistics.map(({ key, label }) => [key, label]);
+    const named = Data.measures.map(({ key, label }) => [key, label]);
     byId("show").append(option("maps", "maps"), ...named.map(([key, label]) => option(key, label)));
     byId("order").append(option("layer", "by layer"), ...named.map(([key, label]) => option(key, "by " + label)));
     byId("show").addEventListener("change", (event) => State.pin({ show: event.target.value }));
@@ -89,6 +104,7 @@ const Facts = (function () {
     byId("map-open").setAttribute("aria-label", "open this head");
     for (const run of runs) {
       model(run);
+      unseen(run);
       nextTokens(run);
       run.part("text-name").textContent = run.name;
       run.part("text-name").hidden = runs.length < 2;

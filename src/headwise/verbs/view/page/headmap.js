@@ -20,7 +20,7 @@ function HeadMap(source) {
 
   function describe(layer, head) {
     const found = run.head(layer, head);
-    const numbers = header.statistics.map(({ key, label }) => label + " " + source.say(found, key));
+    const numbers = run.measures.map(({ key, label }) => label + " " + source.say(found, key));
     return "layer " + layer + ", head " + head + ", KV head " + found.kv_head + ": " + numbers.join(", ");
   }
 

@@ -1,6 +1,6 @@
 /* What the small cells of a map of heads stand for: one run's numbers, or the second run's less the first's. */
 const MapSource = (function () {
-  const { statistics } = Data.header;
+  const { measures } = Data;
   const known = (run, { layer, head }, key) => run.head(layer, head)[key] ?? null;
   const codes = (run, place, pixels, discount) => run.block("thumbnails/" + place.layer)
     .then((thumbnails) => MapInk.steps(run, thumbnails, place, pixels, discount));
@@ -56,5 +56,5 @@ const MapSource = (function () {
   const all = Data.runs.map(of);
   if (Data.runs.length > 1 && Data.sameHeads) all.push(difference(...Data.runs));
 
-  return { all, shown: (state) => statistics.find((one) => one.key === state.show) };
+  return { all, shown: (state) => measures.find((one) => one.key === state.show) };
 })();

@@ -1,6 +1,6 @@
 /* What the map of heads says of itself, on the page and under a picture of it. */
 const MapWords = (function () {
-  const { runs } = Data;
+  const { measures, runs } = Data;
 
   /* The scale of ink: {title, marks, palette}. */
   function scale(source, state) {
@@ -11,13 +11,19 @@ const MapWords = (function () {
     return { title: statistic.unit + (source.least ? ", " + source.title : ""), marks, palette: source.palette };
   }
 
+  /* Where a score inks or orders the map: of what it is. */
+  function scored(state) {
+    const score = measures.find((one) => one.read && [state.show, state.order].includes(one.key));
+    return score ? " Scores are of " + score.read + ", not of this text." : "";
+  }
+
   /* How the heads are ordered, and what leaving the first token out does not reach. */
   function said(state) {
     const order = state.order === "layer" ? "Layers down, heads across" : "All heads, largest first" + (runs.length > 1 && Data.sameHeads ? " in the first" : "");
     const together = state.order === "layer" && runs[0].header.layers.some(MapLayout.of(runs[0]).grouped)
       ? "; heads of one KV head stand together" : "";
     const kept = state.discount && !runs.every(MapInk.whole) && !MapSource.shown(state) ? " Pooled maps keep the first token." : "";
-    return order + together + "." + kept;
+    return order + together + "." + kept + scored(state);
   }
 
   /* Why there is no picture of a difference. */

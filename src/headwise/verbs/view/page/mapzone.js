@@ -1,6 +1,6 @@
 /* The zone of the head map: its words, its legend, and which map is painted when. */
 const MapZone = (function () {
-  const { header, runs } = Data;
+  const { measures, runs } = Data;
   const REPAINTS = ["show", "order", "discount", "look"];
   const readout = document.querySelector("#map-readout span");
   const maps = MapSource.all.map((source) => ({ source, map: HeadMap(source) }));
@@ -28,7 +28,7 @@ const MapZone = (function () {
   /* What the previewed head measures, in each map. */
   function read(state) {
     const key = state.show !== "maps" ? state.show : state.order;
-    const statistic = header.statistics.find((one) => one.key === key);
+    const statistic = measures.find((one) => one.key === key);
     const named = maps.length > 1 && !Data.sameHeads;
     const heads = (named ? runs : [runs[0]]).map((run) => {
       const { layer, head } = State.current(run);

@@ -1,6 +1,5 @@
 /* The numbers beside the matrix: the row of the chosen token, and the head's statistics. */
 function Readings(run) {
-  const { header } = run;
   const profile = run.part("profile");
   const profileHeading = run.part("profile-heading");
   const table = run.part("statistics");
@@ -80,10 +79,21 @@ function Readings(run) {
     return Words.count(others.length, "other") + " together " + Words.weight(others.reduce((sum, link) => sum + link.weight, 0)) + ".";
   }
 
+  /* The line between what this text shows of the head and what other tokens show of it. */
+  function scoresBegin(read) {
+    const line = Words.element("tr");
+    const heading = Words.element("th", "scored", "Scores on " + read + ", not on this text");
+    heading.scope = "rowgroup";
+    heading.colSpan = 3;
+    line.append(heading);
+    return line;
+  }
+
   function statistics(state, head) {
     tokenColumn.textContent = head.statistics.size ? "token" : "";
     const found = run.head(state.layer, state.head);
-    body.replaceChildren(...header.statistics.flatMap(({ key, label, unit, definition }) => {
+    body.replaceChildren(...run.measures.flatMap(({ key, label, unit, definition, read }, i) => {
+      const before = read && !run.measures[i - 1]?.read ? [scoresBegin(read)] : [];
       const line = Words.element("tr");
       const name = Words.element("th");
       name.scope = "row";
@@ -98,7 +108,7 @@ function Readings(run) {
       const words = Words.element("td", "quiet definition", definition);
       words.colSpan = 3;
       explained.append(words);
-      return [line, explained];
+      return [...before, line, explained];
     }));
   }
 

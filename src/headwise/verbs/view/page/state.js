@@ -1,7 +1,7 @@
 /* One selection for the whole page. What is pinned is kept in the address; what is only pointed at is not. */
 const State = (function () {
   const { runs } = Data;
-  const statistics = Data.header.statistics.map((statistic) => statistic.key);
+  const statistics = Data.measures.map((statistic) => statistic.key);
   const SEEN_AT_ONCE = 128;
   const PLACE = ["layer", "head", "token"];   // what each run has of its own
   const listeners = [];

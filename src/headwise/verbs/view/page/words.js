@@ -115,6 +115,21 @@ const Words = (function () {
     return image || count(run.queries.length, "token");
   }
 
+  const PARTS = {
+    encoder: "the encoder's self-attention, looks both ways",
+    decoder: "the decoder's self-attention, causal",
+    cross: "cross attention, from decoder to encoder",
+  };
+
+  /* Which attention of a run is shown, and which way it looks. */
+  function attention({ header, crossed }) {
+    if (header.part) return PARTS[header.part];
+    return crossed ? "looks at another text" : header.model.causal ? "causal" : "looks both ways";
+  }
+
+  /* A path of a module in a model, which is text as little to be trusted as a token. */
+  const path = (name) => spelled({ text: name, kind: "text" });
+
   /* Which keys of a row are known where not all are; `choice` as the header has it. */
   function kept({ always, at_most: most, from_weight: from }) {
     if (always === most) return "the " + most + " largest keys of each row";
@@ -124,5 +139,5 @@ const Words = (function () {
 
   const sentence = (text) => text[0].toUpperCase() + text.slice(1);
 
-  return { pieces, label, spelled, direction, keepsColumns, digits, signed, weight, kept, size, sentence, aligned, count, list, element };
+  return { pieces, label, spelled, direction, keepsColumns, digits, signed, weight, kept, size, attention, path, sentence, aligned, count, list, element };
 })();
