@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from headwise.models.attachment import attach
     from headwise.models.head_scores import head_scores
     from headwise.models.opening.opened_model import open_model
-    from headwise.nn import MultiHeadAttention
+    from headwise.nn import MultiHeadAttention, compat
     from headwise.ops import attention, attention_with_logsumexp, choose, merge, observe
+    from headwise.rope import Rope
     from headwise.verbs.bench.compute import bench
     from headwise.verbs.explain import explain_two_heads
     from headwise.verbs.plan import plan
@@ -36,7 +37,8 @@ _HOME_OF = {
     ),
     **dict.fromkeys(("attention", "attention_with_logsumexp", "choose", "merge", "observe"), "headwise.ops"),
     **dict.fromkeys(("KVCache", "RollingKVCache"), "headwise.cache"),
-    "MultiHeadAttention": "headwise.nn",
+    **dict.fromkeys(("MultiHeadAttention", "compat"), "headwise.nn"),
+    "Rope": "headwise.rope",
     "attach": "headwise.models.attachment",
     "head_scores": "headwise.models.head_scores",
     "open_model": "headwise.models.opening.opened_model",
@@ -63,6 +65,7 @@ __all__ = [
     "Packed",
     "Prefix",
     "RollingKVCache",
+    "Rope",
     "UnsupportedError",
     "Window",
     "__version__",
@@ -71,6 +74,7 @@ __all__ = [
     "attention_with_logsumexp",
     "bench",
     "choose",
+    "compat",
     "explain_two_heads",
     "head_scores",
     "merge",
