@@ -208,6 +208,7 @@ class Compiler:
 def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
     found = Compiler(0.3)
     monkeypatch.setattr(compiled, "_entries", {})
+    monkeypatch.setattr(compiled, "_told", threading.Event())
     monkeypatch.setattr(compiled, "kept_on_disk", found)
     return found
 
@@ -234,8 +235,9 @@ def test_one_notice_on_stderr_if_it_takes_long(
     compiler: Compiler, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(compiled, "_NOTICE_AFTER_SECONDS", 0.05)
-    for _ in range(2):
-        compiled.entry_for(compiled.STREAMED)
+    for way in (compiled.STREAMED, compiled.STREAMED, compiled.PACKED):
+        compiled.entry_for(way)
+    assert compiler.count == 2
     assert capsys.readouterr() == ("", NOTICE)
 
 

@@ -32,6 +32,7 @@ Entry: TypeAlias = Callable[[Any], None]
 _lock = threading.RLock()
 # A fork waits for a compilation: a child would inherit the locks, ours and Numba's, with nobody to open them.
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+_told = threading.Event()
 _entries: dict[str, Entry] = {}
 _kept: list[Any] = []  # the code lives as long as there are addresses of it
 
@@ -94,6 +95,10 @@ def _compile_all(compile_one: Callable[..., Any], source: str, *, on_disk: bool)
 
 
 def _say_what_takes_long() -> None:
+    """Tell a person what is waited for, once: a first `view` compiles three ways one after the other."""
+    if _told.is_set():
+        return
+    _told.set()
     sys.stderr.write(
         "headwise: compiling the CPU kernel for this processor, or reading it from disk; "
         "this takes some seconds\n"
