@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -73,12 +73,7 @@ class LayerCall(NamedTuple):
                 call.query,
                 call.key,
                 call.value,
-                mask=call.mask,
-                bias=call.bias,
-                scale=call.scale,
-                softcap=call.softcap,
-                sinks=call.sinks,
-                head_gates=head_gates,
+                **call._terms(head_gates),
                 collect=collect,
                 first_key=first_key,
             )
@@ -93,16 +88,22 @@ class LayerCall(NamedTuple):
             self.query,
             self.key,
             self.value,
-            mask=self.mask,
-            bias=self.bias,
-            scale=self.scale,
-            softcap=self.softcap,
-            sinks=self.sinks,
-            head_gates=head_gates,
+            **self._terms(head_gates),
             dropout=self.dropout,
             need_logsumexp=True,
         )
         return choice.path == "kernel"
+
+    def _terms(self, head_gates: Tensor | None) -> dict[str, Any]:
+        """Return what is asked of the operators; `attend`, which every decode step calls, spares the dict."""
+        return {
+            "mask": self.mask,
+            "bias": self.bias,
+            "scale": self.scale,
+            "softcap": self.softcap,
+            "sinks": self.sinks,
+            "head_gates": head_gates,
+        }
 
     def real_rows(self) -> Tensor | None:
         """Return which rows are no padding, `[batch or 1, seq_len]`, in a layer that attends to its own rows.

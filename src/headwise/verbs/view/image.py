@@ -106,7 +106,7 @@ def _processor(opened: OpenedModel) -> Callable[..., Any]:
 
 def _opened(path: Path) -> Any:
     # Pillow is no dependency: only whoever gives an image needs it.
-    from PIL import Image, ImageOps  # noqa: PLC0415
+    from PIL import Image, ImageOps  # noqa: PLC0415 - an extra, which only images need
 
     try:
         with warnings.catch_warnings():
