@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FILES = ("test_exponential.py", "test_packing.py", "test_products.py", "test_conformance.py")
+FILES = (
+    "test_dropout.py",
+    "test_exponential.py",
+    "test_packing.py",
+    "test_products.py",
+    "test_conformance.py",
+)
 PATIENCE_SECONDS = 1200
 
 # Numba compiles for what these two say instead of what the processor is.

@@ -12,11 +12,13 @@ From the outside in:
   the list of work
 - `packed` for many rows and `streamed` for few, on `rows`, `tiles`, `bringing` and `careful`
 - `visit`, which looks at every row's exact weights again, and its `reducers`, a function a statistic
-- the vector code: `products`, `streaming`, `softmax`, `bias_and_mask`, `measuring`, `ledger`, `exponential`,
-  `packing`
+- the vector code: `products`, `streaming`, `softmax`, `bias_and_mask`, `dropout`, `measuring`, `ledger`,
+  `exponential`, `packing`
 - what all of it stands on: `problem` and `desks`, what compiled code works on and in; `emission` and
-  `memory`, its instructions; `host` and `geometry`, the processor and the sizes it asks for
+  `memory`, its instructions; `host` and `geometry`, the processor and the sizes it asks for; `philox`,
+  which weights dropout drops
 - `probes`, what the processor could do at most
 
-Nothing here but `geometry`, which is numbers alone, is imported before the kernel is first needed.
+Nothing here but `geometry` and `philox`, which are numbers alone, is imported before the kernel is first
+needed.
 """

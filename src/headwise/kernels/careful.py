@@ -111,7 +111,7 @@ def _sum_again(problem: Problem, desk: Desk, batch: int, kv_head: int, count: in
         start, stop = find_strips(problem, desk, batch, count, tile)
         _score(problem, desk, batch, kv_head, count, tile, start, stop)
         weigh_strips(problem, desk, batch, count, tile)
-        _halve_shares(desk, count, start, stop)
+        _halve_shares(problem, desk, count, start, stop)
         _add_values(problem, desk, batch, kv_head, count, tile, start, min(stop, problem.kv_len - tile))
     for row in range(count):
         if math.isnan(desk.divisors[row]):
@@ -139,11 +139,15 @@ def _score(
 
 
 @inner
-def _halve_shares(desk: Desk, count: int, start: int, stop: int) -> None:
-    """Make a tile's weights to half their share of the whole row: sums of such shares cannot overflow."""
+def _halve_shares(problem: Problem, desk: Desk, count: int, start: int, stop: int) -> None:
+    """Make a tile's weights to half their share of the whole row: sums of such shares cannot overflow.
+
+    What dropout multiplied them by is left for the end.
+    """
     for row in range(count):
         below = desk.ledger[TILE_MAXIMUM + row] - desk.ledger[MAXIMUM + row]
-        factor = np.float32(0.5) * np.float32(math.exp(below)) / desk.ledger[SUM + row]
+        divisor = desk.ledger[SUM + row] * problem.growth
+        factor = np.float32(0.5) * np.float32(math.exp(below)) / divisor
         weights, strip = moved(desk.weights, row * TILE), row // STRIP
         for key in range(start, stop):
             seen = desk.strip_starts[strip] <= key < desk.strip_stops[strip]
@@ -183,7 +187,7 @@ def _write_doubled(problem: Problem, desk: Desk, row: int, width: int) -> None:
         half = desk.outputs[column]
         if math.isfinite(half):
             half = min(max(half, -_LARGEST / 2), _LARGEST / 2)
-        desk.outputs[column] = half + half
+        desk.outputs[column] = (half + half) * problem.growth
     desk.divisors[row] = 1.0
     finish_rows(
         problem.kind, 1, moved(desk.outputs, row * width), width, problem.value_head_dim,

@@ -61,6 +61,7 @@ class Operands(NamedTuple):
     - owners: whose memory all this is; held on to until no thread is left in it
     - sinks: float32 `[num_heads]`; gates: float32 `[batch or 1, num_heads]`, contiguous; gate_stride:
       num_heads, or 0 if one row of them serves the batch
+    - seed, threshold: which weights dropout drops (`philox`), 0 for none; growth: what multiplies the others
     """
 
     element: str
@@ -82,6 +83,9 @@ class Operands(NamedTuple):
     sinks: int = 0
     gates: int = 0
     gate_stride: int = 0
+    seed: int = 0
+    threshold: int = 0
+    growth: float = 1.0
 
 
 _KINDS = {"float32": FLOAT32, "bfloat16": BFLOAT16, "float16": FLOAT16}
@@ -91,9 +95,9 @@ _SIZES, _KIND, _STRIDED, _SINGLE = 0, 7, 8, 38
 _QUERY, _KEY, _VALUE, _OUTPUT, _MASK, _BIAS = range(_STRIDED, _SINGLE, 5)
 (
     _STARTS, _STOPS, _INTERVAL_STRIDE, _LOGSUMEXP, _MAXIMA, _SUMS, _SINKS, _GATES, _GATE_STRIDE,
-    _RING, _DESKS, _DESK_FLOATS, _BUFFERS, _FINDINGS, _SCALE, _SOFTCAP, _COUNTERS,
-) = range(_SINGLE, _SINGLE + 17)  # fmt: skip
-_WRITE = struct.Struct(f"={_SCALE}q2d").pack_into
+    _SEED, _THRESHOLD, _RING, _DESKS, _DESK_FLOATS, _BUFFERS, _FINDINGS, _SCALE, _SOFTCAP, _GROWTH, _COUNTERS,
+) = range(_SINGLE, _SINGLE + 20)  # fmt: skip
+_WRITE = struct.Struct(f"={_SCALE}q3d").pack_into
 
 
 def frame_of(
@@ -119,8 +123,8 @@ def frame_of(
         *given.query, *given.key, *given.value, *given.output,
         *(given.mask or _ABSENT), *(given.bias or _ABSENT),
         given.starts, given.stops, given.interval_stride, given.logsumexp, given.maxima, given.sums,
-        given.sinks, given.gates, given.gate_stride, ring, desks, desk_floats, buffers, findings,
-        given.scale, given.softcap,
+        given.sinks, given.gates, given.gate_stride, given.seed, given.threshold,
+        ring, desks, desk_floats, buffers, findings, given.scale, given.softcap, given.growth,
     )  # fmt: skip
     return frame
 
@@ -149,6 +153,7 @@ def problem_at(frame: Integers) -> Problem:
         floats_at(frame, _SINKS), frame[_SINKS] != 0,
         floats_at(frame, _GATES), frame[_GATE_STRIDE], frame[_GATES] != 0,
         np.float32(float_at(frame, _SCALE)), np.float32(float_at(frame, _SOFTCAP)),
+        frame[_SEED], frame[_THRESHOLD], np.float32(float_at(frame, _GROWTH)), frame[_THRESHOLD] != 0,
         frame[_SIZES], frame[_SIZES + 1], frame[_SIZES + 2], frame[_SIZES + 3], frame[_SIZES + 4],
         frame[_SIZES + 5], frame[_SIZES + 6],
     )  # fmt: skip

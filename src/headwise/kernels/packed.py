@@ -6,6 +6,7 @@ import numpy as np
 
 from headwise.kernels.bringing import bring_keys, bring_values
 from headwise.kernels.careful import sum_carefully
+from headwise.kernels.dropout import drop_rows
 from headwise.kernels.emission import inner, leaf
 from headwise.kernels.geometry import BLOCK_ROWS, PANEL, TILE
 from headwise.kernels.ledger import NEW_FACTOR, OLD_FACTOR, join_tile
@@ -94,6 +95,8 @@ def _attend_whole_tile(
     for panel in range(0, TILE, PANEL):
         score_panel(problem, desk, 0, count, moved(keys, panel * problem.head_dim), panel)
     weigh_tile(count, desk.weights, TILE, 0, TILE, desk.ledger)
+    if problem.has_dropout:
+        drop_rows(problem, desk, batch, 0, count, tile, 0, TILE, desk.weights)
     join_tile(desk.ledger, count)
     if flags[tile // TILE] != 0.0:
         for strip in range(strip_count(count)):

@@ -20,6 +20,7 @@ class Problem(NamedTuple):
     - starts, stops: visible keys of each row, `[batch or 1, seq_len]`
     - mask: bytes, not 0 where visible; bias: float32; both read where has_mask, has_bias say so
     - softcap: 0 for none
+    - seed, threshold, growth: those of dropout (`philox`), read where has_dropout says so; growth is 1 else
     """
 
     kind: int
@@ -52,6 +53,10 @@ class Problem(NamedTuple):
     has_gates: bool
     scale: np.float32
     softcap: np.float32
+    seed: int
+    threshold: int
+    growth: np.float32
+    has_dropout: bool
     batch: int
     num_heads: int
     num_kv_heads: int

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from headwise.kernels.bias_and_mask import add_bias, hide_masked, narrow_strip
+from headwise.kernels.dropout import drop_rows
 from headwise.kernels.emission import inner, leaf
 from headwise.kernels.geometry import CHAIN, PANEL, TILE
 from headwise.kernels.ledger import LEDGER_ROWS, TILE_MAXIMUM, TILE_SUM
@@ -107,7 +108,7 @@ def _narrow(problem: Problem, desk: Desk, batch: int, row: int, rows: int, tile:
 
 @inner
 def weigh_strips(problem: Problem, desk: Desk, batch: int, count: int, tile: int) -> None:
-    """Make the scores on the desk to weights, and note maximum and sum of each row."""
+    """Make the scores on the desk to weights, and note maximum and sum of each row; then comes dropout."""
     for row in range(LEDGER_ROWS):
         desk.ledger[TILE_MAXIMUM + row] = _HIDDEN
         desk.ledger[TILE_SUM + row] = 0.0
@@ -119,6 +120,8 @@ def weigh_strips(problem: Problem, desk: Desk, batch: int, count: int, tile: int
         rows = min(STRIP, count - first)
         settle_scores(problem, desk, batch, strip, first, rows, tile)
         weigh_tile(rows, moved(desk.weights, first * TILE), TILE, start, stop, moved(desk.ledger, first))
+        if problem.has_dropout:
+            drop_rows(problem, desk, batch, first, rows, tile, start, stop, desk.weights)
 
 
 @inner
