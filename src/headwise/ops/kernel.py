@@ -12,10 +12,12 @@ from torch import Tensor
 from headwise.kernels.geometry import LARGEST_HEAD_DIM
 from headwise.ops import openmp, watchers
 from headwise.ops.arguments import Call
-from headwise.ops.results import AttentionResult
+from headwise.ops.results import AttentionResult, Softmaxed
 
 _ELEMENTS = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
 _LOWEST = torch.finfo(torch.float32).min
+NUMBERS_KEPT = 2
+"""How many numbers a row the kernel leaves for whoever makes its softmax again: `Softmaxed.rows`."""
 
 
 def why_not(call: Call) -> tuple[str, ...]:
@@ -25,7 +27,7 @@ def why_not(call: Call) -> tuple[str, ...]:
 
 def attend(call: Call) -> Tensor:
     """Return the output of the whole call."""
-    output = _empty_output(call)
+    output = empty_output(call)
     bias, _ = _bias(call)
     _run(_prepared(call, bias, output))
     return output
@@ -33,7 +35,7 @@ def attend(call: Call) -> Tensor:
 
 def attend_with_logsumexp(call: Call) -> AttentionResult:
     """Return output and logsumexp of the whole call."""
-    output, (logsumexp,) = _empty_output(call), _empty_rows(call, 1)
+    output, (logsumexp,) = empty_output(call), _empty_rows(call, 1)
     bias, shift = _bias(call)
     _run(_prepared(call, bias, output, logsumexp))
     return AttentionResult(output, logsumexp if shift is None else logsumexp + shift)
@@ -49,14 +51,26 @@ class Attended(NamedTuple):
 
 def attend_for_visit(call: Call) -> Attended:
     """Return output and logsumexp of the whole call, and keep what its softmax was made with."""
-    output, (logsumexp, maxima, sums) = _empty_output(call), _empty_rows(call, 3)
+    attended, prepared = _attend_and_keep(call)
+    return Attended(AttentionResult(attended.output, attended.logsumexp), *prepared)
+
+
+def attend_for_gradient(call: Call) -> Softmaxed:
+    """Return output and logsumexp of the whole call, and what its softmax was made with."""
+    return _attend_and_keep(call)[0]
+
+
+def _attend_and_keep(call: Call) -> tuple[Softmaxed, _Prepared]:
+    output, (logsumexp,), kept = empty_output(call), _empty_rows(call, 1), _empty_rows(call, NUMBERS_KEPT)
     bias, shift = _bias(call)
     prepared = _prepared(call, bias, output, logsumexp)
-    owners = (*prepared.operands.owners, maxima, sums)
-    operands = prepared.operands._replace(maxima=maxima.data_ptr(), sums=sums.data_ptr(), owners=owners)
-    _run(_Prepared(prepared.sizes, operands))
-    result = AttentionResult(output, logsumexp if shift is None else logsumexp + shift)
-    return Attended(result, prepared.sizes, operands)
+    maxima, sums = kept
+    operands = prepared.operands._replace(
+        maxima=maxima.data_ptr(), sums=sums.data_ptr(), owners=(*prepared.operands.owners, kept)
+    )
+    prepared = _Prepared(prepared.sizes, operands)
+    _run(prepared)
+    return Softmaxed(output, logsumexp if shift is None else logsumexp + shift, kept), prepared
 
 
 def _obstacles(call: Call) -> list[str]:
@@ -161,7 +175,7 @@ def _empty_rows(call: Call, count: int) -> Tensor:
     return call.query.new_empty((count, *call.query.shape[:3]), dtype=torch.float32)
 
 
-def _empty_output(call: Call) -> Tensor:
+def empty_output(call: Call) -> Tensor:
     """Return where the output goes: laid out in memory as the query is, if it has its shape.
 
     A model's query is `[batch, seq_len, num_heads, head_dim]` seen from the side, and it wants its output so.
