@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from headwise import ops
 from headwise.cache import KVCache
 from headwise.errors import ArgumentError
 from headwise.evidence import Collect
@@ -131,21 +130,22 @@ def test_an_adapter_in_place_of_a_projection_takes_part() -> None:
     assert layer.v_proj.up.weight.grad.abs().sum() > 0
 
 
-def test_weights_of_each_head_are_to_be_had_in_every_mode() -> None:
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("with_grad", [True, False])
+def test_weights_of_each_head_are_to_be_had_in_every_mode(training: bool, with_grad: bool) -> None:
     # pytorch#34537, #47583, fairseq#3365: averaged over heads; transformers#30978, #38750: None, or slow
-    layer, given = MultiHeadAttention(8, 2), torch.randn(2, 5, 8)
-    for training in (True, False):
-        layer.train(training)
-        query, key, value = (
-            projection(given).unflatten(2, (2, 4)).transpose(1, 2)
-            for projection in (layer.q_proj, layer.k_proj, layer.v_proj)
-        )
-        seen = ops.observe(query, key, value, mask=Causal(), collect=Collect(weights=True))
-        assert seen.evidence.weights is not None
-        assert seen.evidence.weights.shape == (2, 2, 5, 5)
-        torch.testing.assert_close(
-            layer.out_proj(seen.output.transpose(1, 2).flatten(2)), layer(given, mask=Causal())
-        )
+    layer, given = MultiHeadAttention(8, 2).train(training), torch.randn(2, 5, 8)
+    query, key, value = (
+        projection(given).unflatten(2, (2, 4)).transpose(1, 2)
+        for projection in (layer.q_proj, layer.k_proj, layer.v_proj)
+    )
+    visible = torch.ones(5, 5, dtype=torch.bool).tril()
+    expected = (query @ key.mT / 2).masked_fill(~visible, -torch.inf).softmax(-1)
+    with torch.set_grad_enabled(with_grad):
+        seen = layer(given, mask=Causal(), observe=Collect(weights=True))
+        assert torch.equal(seen.output, layer(given, mask=Causal()))
+    torch.testing.assert_close(seen.evidence.weights, expected.detach())
+    torch.testing.assert_close(seen.output, layer.out_proj((expected @ value).transpose(1, 2).flatten(2)))
 
 
 def test_a_new_token_sees_the_whole_cache() -> None:
@@ -154,7 +154,7 @@ def test_a_new_token_sees_the_whole_cache() -> None:
     with torch.no_grad():
         whole = layer(given)[:, -1:]  # the last token sees all in any order
         layer(given[:, :-1], cache=cache)
-        seen = layer.observe(given[:, -1:], cache=cache, collect=Collect(weights=True))
+        seen = layer(given[:, -1:], cache=cache, observe=Collect(weights=True))
     torch.testing.assert_close(seen.output, whole)
     assert seen.evidence.weights is not None
     assert (seen.evidence.weights > 0).all()
@@ -163,7 +163,7 @@ def test_a_new_token_sees_the_whole_cache() -> None:
 def test_a_window_counts_the_querys_own_key() -> None:
     # transformers#29623, #39408, vllm#3385, onnxruntime PR#25927: off by one, or without the current token
     layer, given = MultiHeadAttention(8, 2, window=2), torch.randn(1, 4, 8)
-    weights = layer.observe(given, collect=Collect(weights=True)).evidence.weights
+    weights = layer(given, observe=Collect(weights=True)).evidence.weights
     assert weights is not None
     assert (weights[0, 0] > 0).tolist() == [[j in {i - 1, i} for j in range(4)] for i in range(4)]
 
@@ -171,7 +171,7 @@ def test_a_window_counts_the_querys_own_key() -> None:
 def test_softcap_comes_before_the_mask() -> None:
     # onnx#7865, onnxruntime PR#28379: a hidden score of -inf was capped to -cap, and leaked
     layer, given = MultiHeadAttention(8, 2, softcap=1.0), torch.randn(1, 2, 8)
-    weights = layer.observe(given, mask=Causal(), collect=Collect(weights=True)).evidence.weights
+    weights = layer(given, mask=Causal(), observe=Collect(weights=True)).evidence.weights
     assert weights is not None
     assert weights[0, :, 0].tolist() == [[1.0, 0.0]] * 2
 
@@ -179,6 +179,6 @@ def test_softcap_comes_before_the_mask() -> None:
 def test_dropout_takes_no_part_in_what_is_observed() -> None:
     # pytorch#42929, #27968: weights that sum to more than 1
     layer, given = MultiHeadAttention(8, 2, dropout=0.5), torch.randn(2, 5, 8)
-    weights = layer.train().observe(given, collect=Collect(weights=True)).evidence.weights
+    weights = layer.train()(given, observe=Collect(weights=True)).evidence.weights
     assert weights is not None
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 2, 5))

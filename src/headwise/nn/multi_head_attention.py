@@ -15,8 +15,9 @@ from headwise.evidence import Collect
 from headwise.layout import HeadLayout
 from headwise.nn.checks import check_combination, check_inputs, checked_rope, checked_softcap
 from headwise.nn.heads import joined, normed, split
+from headwise.nn.observing import checked_collect, observed_attention
 from headwise.nn.seen_keys import Cache, SeenKeys, seen_keys
-from headwise.ops import Implementation, Observation, attention, observe
+from headwise.ops import Implementation, Observation, attention
 from headwise.ops.arguments import checked_dropout
 from headwise.rope import Rope
 
@@ -135,9 +136,10 @@ class MultiHeadAttention(nn.Module):
         head_gates: Tensor | None = None,
         cache: Cache | None = None,
         lengths: Sequence[int] | Tensor | None = None,
+        observe: Collect | None = None,
         impl: Implementation = "auto",
-    ) -> Tensor:
-        """Return the mixed heads, `[batch, seq_len, d_model]`.
+    ) -> Tensor | Observation:
+        """Return the mixed heads, `[batch, seq_len, d_model]`, and, where it is asked for, what was observed.
 
         Args:
             query: `[batch, seq_len, d_model]`; with a cache, the new tokens.
@@ -150,87 +152,44 @@ class MultiHeadAttention(nn.Module):
             cache: a `KVCache` or `RollingKVCache` of this layer, to which the new keys and values are
                 appended; the new tokens then see what it holds, in causal order.
             lengths: with a cache, how many of the new tokens of each row are real; padding stands behind.
+            observe: what to report of the heads; None for nothing. `Collect()` is the statistics that always
+                are, and `Collect(top_k=8)`, for one, more.
             impl: as in `headwise.attention`.
 
-        Raises:
-            ArgumentError: a shape does not fit; value is given without key, or lengths without cache; or key
-                is given where a cache or rope needs query and key to be the same tokens.
-
-        """
-        queries, seen = self._prepared(query, key, value, mask, cache, lengths)
-        heads = attention(
-            queries,
-            seen.key,
-            seen.value,
-            mask=seen.mask,
-            bias=bias,
-            softcap=self.softcap,
-            sinks=self.sinks,
-            head_gates=head_gates,
-            dropout=self.dropout if self.training else 0.0,
-            impl=impl,
-        )
-        output: Tensor = self.out_proj(joined(heads))
-        return output
-
-    def observe(
-        self,
-        query: Tensor,
-        key: Tensor | None = None,
-        value: Tensor | None = None,
-        *,
-        collect: Collect | None = None,
-        mask: Any = None,
-        bias: Any = None,
-        head_gates: Tensor | None = None,
-        cache: Cache | None = None,
-        lengths: Sequence[int] | Tensor | None = None,
-    ) -> Observation:
-        """Return what a call returns in evaluation, and the evidence of its heads.
-
-        Dropout is never applied. With a cache the call is a step like any other: the tokens are appended.
-
-        Args:
-            query: as in a call, as are all that follow but one.
-            key: as in a call.
-            value: as in a call.
-            collect: what to record besides the statistics that always are, such as `Collect(top_k=8)`.
-            mask: as in a call.
-            bias: as in a call.
-            head_gates: as in a call; weights are ungated.
-            cache: as in a call.
-            lengths: as in a call.
-
         Returns:
-            The mixed heads `[batch, seq_len, d_model]` as `output`; `logsumexp` and `evidence` as in
-            `headwise.observe`.
+            The mixed heads. With `observe`, an `Observation`: the mixed heads, the same to the bit, as
+            `output`; `logsumexp` and `evidence` as in `headwise.observe`, which have no gradient and know
+            neither dropout nor gates.
 
         Raises:
-            ArgumentError: as in a call, or `collect` asks for heads or rows that there are none of.
+            ArgumentError: a shape or dtype does not fit; value is given without key, or lengths without
+                cache; or key is given where a cache or rope needs query and key to be the same tokens.
 
         Example:
             >>> import torch
-            >>> from headwise import Causal, MultiHeadAttention
+            >>> from headwise import Causal, Collect, MultiHeadAttention
             >>> layer = MultiHeadAttention(d_model=12, num_heads=3)
-            >>> seen = layer.observe(torch.randn(1, 5, 12), mask=Causal())
+            >>> seen = layer(torch.randn(1, 5, 12), mask=Causal(), observe=Collect())
             >>> seen.output.shape, seen.evidence.entropy.shape
             (torch.Size([1, 5, 12]), torch.Size([1, 3, 5]))
 
         """
+        collect = checked_collect(observe)
         queries, seen = self._prepared(query, key, value, mask, cache, lengths)
-        observed = observe(
-            queries,
-            seen.key,
-            seen.value,
-            mask=seen.mask,
-            bias=bias,
-            softcap=self.softcap,
-            sinks=self.sinks,
-            head_gates=head_gates,
-            collect=collect,
-            first_key=seen.first_key,
-        )
-        return observed._replace(output=self.out_proj(joined(observed.output)))
+        tensors = queries, seen.key, seen.value
+        terms: dict[str, Any] = {
+            "mask": seen.mask,
+            "bias": bias,
+            "softcap": self.softcap,
+            "sinks": self.sinks,
+            "head_gates": head_gates,
+            "dropout": self.dropout if self.training else 0.0,
+            "impl": impl,
+        }
+        if collect is None:
+            return self._mixed(attention(*tensors, **terms))
+        watched = observed_attention(*tensors, collect=collect, first_key=seen.first_key, **terms)
+        return watched._replace(output=self._mixed(watched.output))
 
     def extra_repr(self) -> str:
         """Return the sizes, for `print`."""
@@ -238,7 +197,11 @@ class MultiHeadAttention(nn.Module):
         shown = {"d_model": self.d_model, **asdict(self.layout), "dropout": self.dropout, **optional}
         return ", ".join(f"{name}={each}" for name, each in shown.items() if each is not None)
 
-    def _prepared(  # noqa: PLR0917  # the inputs of both ways in, in their order
+    def _mixed(self, heads: Tensor) -> Tensor:
+        output: Tensor = self.out_proj(joined(heads))
+        return output
+
+    def _prepared(  # noqa: PLR0917  # the inputs of a call, in their order
         self,
         query: Tensor,
         key: Tensor | None,

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from headwise.evidence import Collect
 from headwise.masks import Mask
-from headwise.ops import arguments, attention, choose, nonfinite, observe, plain
+from headwise.nn.observing import observing_is_attending
+from headwise.ops import arguments, attention, nonfinite, observe, plain
 from headwise.ops.joining import JoinedRows
 
 
@@ -21,8 +22,7 @@ def attention_with_weights(
     The weights are `[batch, num_heads, seq_len, kv_len]`, or their mean over the heads; 0 where a row sees no
     key.
     """
-    # In the kernel, observing gives the bits of attention; it has no gradient.
-    if not torch.is_grad_enabled() and choose(query, key, value, mask=mask, dropout=dropout).path == "kernel":
+    if observing_is_attending(query, key, value, mask=mask, dropout=dropout):
         seen = observe(query, key, value, mask=mask, collect=Collect(weights=True))
         weights = cast(Tensor, seen.evidence.weights)  # they were asked for
         return seen.output, weights.mean(1) if average else weights
