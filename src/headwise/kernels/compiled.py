@@ -18,10 +18,21 @@ from llvmlite import binding
 
 from headwise.kernels import host
 from headwise.kernels.emission import EMITTED
-from headwise.kernels.entry import compile_packed, compile_streamed, compile_vector_code, compile_visit
+from headwise.kernels.entry import (
+    compile_backward,
+    compile_packed,
+    compile_streamed,
+    compile_vector_code,
+    compile_visit,
+)
 
-PACKED, STREAMED, VISIT = "packed", "streamed", "visit"
-_COMPILERS = {PACKED: compile_packed, STREAMED: compile_streamed, VISIT: compile_visit}
+PACKED, STREAMED, VISIT, BACKWARD = "packed", "streamed", "visit", "backward"
+_COMPILERS = {
+    PACKED: compile_packed,
+    STREAMED: compile_streamed,
+    VISIT: compile_visit,
+    BACKWARD: compile_backward,
+}
 
 _NOTICE_AFTER_SECONDS = 1.0
 _FUNCTION_OF_FRAME = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -38,7 +49,7 @@ _kept: list[Any] = []  # the code lives as long as there are addresses of it
 
 
 def entry_for(way: str) -> Entry:
-    """Return the way in for many rows or for few, or that of the second visit.
+    """Return the way in for many rows or for few, or that of the second visit or of the backward pass.
 
     Compiled when it is first asked for, or read from disk.
     """

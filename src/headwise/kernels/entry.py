@@ -7,13 +7,23 @@ from typing import Any
 import numpy as np
 from numba import cfunc, njit, types
 
+from headwise.kernels.backward import differentiate_stretch, query_floats, stretch_count
 from headwise.kernels.careful import mend_rows
+from headwise.kernels.drafts import draft_at, packed_draft_floats
 from headwise.kernels.emission import IntegerPointer, write_addresses
-from headwise.kernels.frame import buffers_of, counters_of, findings_of, problem_at, ring_of, seat_at
+from headwise.kernels.frame import (
+    buffers_of,
+    counters_of,
+    findings_of,
+    gradients_of,
+    problem_at,
+    ring_of,
+    seat_at,
+)
 from headwise.kernels.geometry import BLOCK_ROWS, TILE
 from headwise.kernels.memory import Integers, moved, pointer_to, set_float_mode
 from headwise.kernels.packed import attend_block, packed_head_floats
-from headwise.kernels.rows import write_skipped_heads
+from headwise.kernels.rows import working_heads, write_skipped_heads
 from headwise.kernels.schedule import (
     FINISHED,
     PER_HEAD,
@@ -143,6 +153,49 @@ def compile_visit(source: str, *, on_disk: bool) -> Any:
         set_float_mode(callers_mode)
 
     return _compiled(entry, "visit", source, on_disk=on_disk)
+
+
+def compile_backward(source: str, *, on_disk: bool) -> Any:
+    """Return the compiled backward pass, called as the ways through the first one are."""
+
+    def entry(frame: Integers) -> None:
+        callers_mode = set_float_mode(_IEEE)
+        problem, counters, gradients, ring = (
+            problem_at(frame), counters_of(frame), gradients_of(frame), ring_of(frame),
+        )  # fmt: skip
+        desk, group, seat = seat_at(frame)
+        heads, stretches = head_count(problem), stretch_count(problem)
+        blocks, rows = block_count(problem), group_rows(problem)
+        size = query_floats(rows, problem.head_dim)
+        shared = buffers_of(frame)
+        floats = packed_draft_floats(problem.head_dim, problem.value_head_dim)
+        draft = draft_at(
+            moved(shared, ring * size + seat * floats), problem.head_dim, problem.value_head_dim
+        )
+        done, done_stretches = moved(counters, PER_HEAD), moved(gradients.turns, heads * blocks)
+        count = heads * stretches
+        note_arrival(counters, count)
+        taken = take_entry(counters)
+        while taken < count:
+            head, stretch = divmod(taken, stretches)
+            batch, kv_head = divmod(head, problem.num_kv_heads)
+            if head >= ring:
+                wait_for(moved(done, head - ring), stretches)
+            if gradients.shares_bias and head > 0:
+                wait_for(moved(done_stretches, taken - stretches), 1)
+            working_heads(problem, batch, kv_head, group)
+            differentiate_stretch(
+                problem, desk, draft, gradients, batch, kv_head, group, stretch,
+                moved(shared, head % ring * size), moved(gradients.turns, head * blocks),
+            )  # fmt: skip
+            tick_off(moved(done_stretches, taken))
+            tick_off(moved(done, head))
+            tick_off(moved(counters, FINISHED))
+            taken = take_entry(counters)
+        wait_for(moved(counters, FINISHED), count)
+        set_float_mode(callers_mode)
+
+    return _compiled(entry, "backward", source, on_disk=on_disk)
 
 
 def compile_vector_code(source: str, *, on_disk: bool) -> Any:

@@ -15,6 +15,7 @@ import numpy as np
 from headwise.kernels.desks import desk_at
 from headwise.kernels.emission import inner
 from headwise.kernels.findings import Findings, findings_at
+from headwise.kernels.gradients import Gradients, gradients_at
 from headwise.kernels.memory import (
     Floats,
     Integers,
@@ -54,7 +55,7 @@ class Operands(NamedTuple):
     - query `[batch, num_heads, seq_len, head_dim]`, key `[batch, num_kv_heads, kv_len, head_dim]`,
       value `[batch, num_kv_heads, kv_len, value_head_dim]`, any strides; output `[batch, num_heads, seq_len,
       value_head_dim]`, the last stride 1, and logsumexp, float32 `[batch, num_heads, seq_len]`, contiguous,
-      are written; so are maxima and sums, of the same form, which a visit reads
+      are written; so are maxima, sums and shifts, of the same form, which a visit or the backward pass reads
     - starts, stops: int64 `[batch or 1, seq_len]`, contiguous: the visible keys of each row; interval_stride:
       seq_len, or 0 if one row of them serves the batch
     - mask: bytes `[batch, num_heads, seq_len, kv_len]`, 0 hides; bias: float32 of that shape; any strides
@@ -78,6 +79,7 @@ class Operands(NamedTuple):
     logsumexp: int = 0
     maxima: int = 0
     sums: int = 0
+    shifts: int = 0
     mask: Strided | None = None
     bias: Strided | None = None
     sinks: int = 0
@@ -94,9 +96,9 @@ _KINDS = {"float32": FLOAT32, "bfloat16": BFLOAT16, "float16": FLOAT16}
 _SIZES, _KIND, _STRIDED, _SINGLE = 0, 7, 8, 38
 _QUERY, _KEY, _VALUE, _OUTPUT, _MASK, _BIAS = range(_STRIDED, _SINGLE, 5)
 (
-    _STARTS, _STOPS, _INTERVAL_STRIDE, _LOGSUMEXP, _MAXIMA, _SUMS, _SINKS, _GATES, _GATE_STRIDE,
-    _SEED, _THRESHOLD, _RING, _DESKS, _DESK_FLOATS, _BUFFERS, _FINDINGS, _SCALE, _SOFTCAP, _GROWTH, _COUNTERS,
-) = range(_SINGLE, _SINGLE + 20)  # fmt: skip
+    _STARTS, _STOPS, _INTERVAL_STRIDE, _LOGSUMEXP, _MAXIMA, _SUMS, _SHIFTS, _SINKS, _GATES, _GATE_STRIDE,
+    _SEED, _THRESHOLD, _RING, _DESKS, _DESK_FLOATS, _BUFFERS, _EXTRA, _SCALE, _SOFTCAP, _GROWTH, _COUNTERS,
+) = range(_SINGLE, _SINGLE + 21)  # fmt: skip
 _WRITE = struct.Struct(f"={_SCALE}q3d").pack_into
 
 
@@ -108,13 +110,13 @@ def frame_of(
     desks: int,
     desk_floats: int,
     buffers: int,
-    findings: int = 0,
+    extra: int = 0,
 ) -> ctypes.Array[ctypes.c_int64]:
     """Return the frame of a call; what its addresses point to must outlive it.
 
     - ring: how many KV heads are packed at a time
     - desks, buffers: addresses of the memory it is done in; desk_floats: the size of a desk
-    - findings: address of the slots of `findings`, for a visit
+    - extra: address of the slots of `findings`, for a visit, or of `gradients`, for the backward pass
     """
     given = operands
     frame = (ctypes.c_int64 * (_COUNTERS + PER_HEAD + 2 * sizes.batch * sizes.num_kv_heads))()
@@ -123,8 +125,8 @@ def frame_of(
         *given.query, *given.key, *given.value, *given.output,
         *(given.mask or _ABSENT), *(given.bias or _ABSENT),
         given.starts, given.stops, given.interval_stride, given.logsumexp, given.maxima, given.sums,
-        given.sinks, given.gates, given.gate_stride, given.seed, given.threshold,
-        ring, desks, desk_floats, buffers, findings, given.scale, given.softcap, given.growth,
+        given.shifts, given.sinks, given.gates, given.gate_stride, given.seed, given.threshold,
+        ring, desks, desk_floats, buffers, extra, given.scale, given.softcap, given.growth,
     )  # fmt: skip
     return frame
 
@@ -147,6 +149,7 @@ def problem_at(frame: Integers) -> Problem:
         bytes_at(frame, _OUTPUT), _strides(frame, _OUTPUT, size),
         floats_at(frame, _LOGSUMEXP), frame[_LOGSUMEXP] != 0,
         floats_at(frame, _MAXIMA), floats_at(frame, _SUMS), frame[_SUMS] != 0,
+        floats_at(frame, _SHIFTS), frame[_SHIFTS] != 0,
         integers_at(frame, _STARTS), integers_at(frame, _STOPS), frame[_INTERVAL_STRIDE],
         bytes_at(frame, _MASK), _strides(frame, _MASK, 1), frame[_MASK] != 0,
         floats_at(frame, _BIAS), _strides(frame, _BIAS, 1), frame[_BIAS] != 0,
@@ -191,9 +194,15 @@ def buffers_of(frame: Integers) -> Floats:
 
 
 @inner
+def gradients_of(frame: Integers) -> Gradients:
+    """Return what the backward pass is told beside the problem."""
+    return gradients_at(integers_at(frame, _EXTRA))
+
+
+@inner
 def findings_of(frame: Integers) -> Findings:
     """Return what a visit leaves behind."""
-    return findings_at(integers_at(frame, _FINDINGS))
+    return findings_at(integers_at(frame, _EXTRA))
 
 
 @inner

@@ -14,6 +14,9 @@ PANEL = 16
 BLOCK_ROWS = 24
 """Rows that share a tile while it is in the cache. At 256 keys their scores are 24 KiB."""
 
+STRETCH = 192
+"""Keys of one entry of work in the backward pass: whole panels, and whole strips of 24 and of 6."""
+
 CHAIN = 128
 """How many products of a score are added up one by one; a wider head_dim makes a second such sum. One chain
 of 256 would be less exact than what people compare with."""

@@ -45,7 +45,7 @@ def visit(sizes: Sizes, operands: Operands, findings: Findings, *, num_threads: 
         desks=address,
         desk_floats=desk,
         buffers=address + 4 * threads * desk,
-        findings=ctypes.addressof(slots),
+        extra=ctypes.addressof(slots),
     )
     calls.run(entry_for(VISIT), frame, threads, (operands.owners, memory, slots))
     calls.keep_memory(memory, address)

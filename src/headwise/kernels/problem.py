@@ -15,8 +15,9 @@ class Problem(NamedTuple):
     Strides of query, key, value and output count bytes, the others elements.
 
     - kind: the element type (`packing`); query, key, value, output: their first bytes
-    - logsumexp, maxima, sums `[batch, num_heads, seq_len]`: written where has_logsumexp, has_sums say so; the
-      last two are what the softmax of a row was made with, bias taken off as far as `Desk.shifts` says
+    - logsumexp, maxima, sums, shifts `[batch, num_heads, seq_len]`: written where has_logsumexp, has_sums,
+      has_shifts say so; the last three are what the softmax of a row was made with, shifts what was taken
+      off its bias
     - starts, stops: visible keys of each row, `[batch or 1, seq_len]`
     - mask: bytes, not 0 where visible; bias: float32; both read where has_mask, has_bias say so
     - softcap: 0 for none
@@ -37,6 +38,8 @@ class Problem(NamedTuple):
     maxima: Floats
     sums: Floats
     has_sums: bool
+    shifts: Floats
+    has_shifts: bool
     starts: Integers
     stops: Integers
     interval_stride: int

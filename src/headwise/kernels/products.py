@@ -14,7 +14,7 @@ from typing import NamedTuple
 from llvmlite import ir
 from numba import types
 
-from headwise.kernels.emission import FLOAT, INT64, FloatPointer, Lanes, function_of, integer, native
+from headwise.kernels.emission import FLOAT, INT64, FloatPointer, Lanes, counting, function_of, integer, native
 from headwise.kernels.geometry import BLOCK_ROWS, PANEL, Geometry
 from headwise.kernels.host import GEOMETRY
 from headwise.kernels.ledger import LEDGER_ROWS
@@ -141,6 +141,60 @@ def _chained(
         builder.position_at_end(after)
         start, sums = position, list(carried)
     return sums
+
+
+@native(types.int64, *(FloatPointer, types.int64) * 3, types.int64)
+def multiply_columns(
+    builder: ir.IRBuilder,
+    count: ir.Value,
+    columns: ir.Value,
+    column_stride: ir.Value,
+    panel: ir.Value,
+    panel_stride: ir.Value,
+    sums: ir.Value,
+    sum_stride: ir.Value,
+    depth: ir.Value,
+) -> None:
+    """Add the products of `[depth, count]`, taken column by column, with a panel to sums `[count, PANEL]`.
+
+    `sum[c] += columns[0, c] * panel[0] + columns[1, c] * panel[1] + ...`. The count is rounded up to whole
+    strips of `GEOMETRY.strip_rows`, for which there must be memory.
+    """
+    strip = GEOMETRY.strip_rows
+    lanes = Lanes(builder, GEOMETRY.lanes)
+    with counting(builder, integer(0), count, strip) as first:
+        line = lanes.at(sums, builder.mul(first, sum_stride))
+        arguments = (lanes.at(columns, first), column_stride, panel, panel_stride, line, sum_stride, depth)
+        kinds = [argument.type for argument in arguments]
+        builder.call(function_of(builder.module, column_emitter(GEOMETRY), kinds), arguments)
+
+
+def column_emitter(geometry: Geometry) -> Callable[..., None]:
+    """Return what emits the product of a strip of columns."""
+
+    def emit(builder: ir.IRBuilder, *arguments: ir.Value) -> None:
+        columns, column_stride, panel, panel_stride, sums, sum_stride, depth = arguments
+        lanes = Lanes(builder, geometry.lanes)
+        places = [
+            lanes.at(lanes.at(sums, builder.mul(sum_stride, integer(row))), part)
+            for row in range(geometry.strip_rows)
+            for part in range(0, PANEL, geometry.lanes)
+        ]
+
+        def step(position: ir.Value, found: list[ir.Value]) -> list[ir.Value]:
+            line = lanes.at(panel, builder.mul(position, panel_stride))
+            parts = [lanes.load(line, part) for part in range(0, PANEL, geometry.lanes)]
+            start = lanes.at(columns, builder.mul(position, column_stride))
+            factors = [lanes.splat(builder.load(lanes.at(start, row))) for row in range(geometry.strip_rows)]
+            pairs = [(factor, part) for factor in factors for part in parts]
+            return [lanes.fma(*pair, total) for pair, total in zip(pairs, found, strict=True)]
+
+        begin: list[ir.Value] = [lanes.constant(0.0) for _ in places]
+        for place, total in zip(places, _chained(builder, depth, begin, step), strict=True):
+            lanes.store(builder.fadd(lanes.load(place), total), place)
+
+    emit.__name__ = "strip_of_columns"
+    return emit
 
 
 @native(types.int64, *_ARGUMENTS)

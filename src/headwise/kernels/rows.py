@@ -58,6 +58,19 @@ def bring_rows(
     problem: Problem, desk: Desk, batch: int, heads: Integers, num_heads: int, first: int, count: int
 ) -> None:
     """Put rows `first .. first + count` on the desk, with nothing seen yet."""
+    place_rows(problem, desk, batch, heads, num_heads, first, count)
+    bring_queries(problem, desk, count)
+    for place in range(count * padded_width(problem.value_head_dim)):
+        desk.outputs[place] = 0.0
+    if problem.has_bias:
+        _note_shifts(problem, desk, batch, count)
+
+
+@inner
+def place_rows(
+    problem: Problem, desk: Desk, batch: int, heads: Integers, num_heads: int, first: int, count: int
+) -> None:
+    """Note which rows `first .. first + count` are, what they see and where their queries lie."""
     strides = problem.query_strides
     position, head = divmod(first, num_heads)
     for row in range(count):
@@ -70,15 +83,11 @@ def bring_rows(
         head += 1
         if head == num_heads:
             position, head = position + 1, 0
-    _bring_queries(problem, desk, count)
-    for place in range(count * padded_width(problem.value_head_dim)):
-        desk.outputs[place] = 0.0
-    if problem.has_bias:
-        _note_shifts(problem, desk, batch, count)
 
 
 @inner
-def _bring_queries(problem: Problem, desk: Desk, count: int) -> None:
+def bring_queries(problem: Problem, desk: Desk, count: int) -> None:
+    """Bring the queries of the rows on the desk, scaled."""
     step = problem.query_strides[3]
     if step == element_bytes(problem.kind):
         scale_rows(
@@ -190,6 +199,8 @@ def _settle(problem: Problem, desk: Desk, batch: int, row: int) -> None:
     place = (batch * problem.num_heads + head) * problem.seq_len + position
     if problem.has_sums:
         problem.maxima[place], problem.sums[place] = desk.ledger[MAXIMUM + row], total
+    if problem.has_shifts:
+        problem.shifts[place] = desk.shifts[row]
     if problem.has_logsumexp:
         if total == 0.0:
             problem.logsumexp[place] = _NOTHING

@@ -32,13 +32,22 @@ def strip_count(count: int) -> int:
 
 @inner
 def score_panel(problem: Problem, desk: Desk, row: int, rows: int, keys: Floats, panel: int) -> None:
-    """Score one packed panel of keys: the products of a query and a key in chains of `CHAIN`, added up."""
-    queries, scores = moved(desk.queries, row * problem.head_dim), moved(desk.weights, row * TILE + panel)
+    """Score one packed panel of keys."""
+    width = problem.head_dim
+    queries, scores = moved(desk.queries, row * width), moved(desk.weights, row * TILE + panel)
+    multiply_in_chains(rows, queries, width, keys, scores, desk.number)
+
+
+@inner
+def multiply_in_chains(
+    rows: int, lines: Floats, width: int, panel: Floats, sums: Floats, number: Floats
+) -> None:
+    """Multiply rows `[rows, width]` with a packed panel, in chains of `CHAIN` products added up."""
     ending = FRESH
-    for first in range(0, problem.head_dim, CHAIN):
+    for first in range(0, width, CHAIN):
         multiply(
-            rows, ending, moved(queries, first), problem.head_dim, moved(keys, first * PANEL), PANEL,
-            scores, TILE, desk.number, min(CHAIN, problem.head_dim - first),
+            rows, ending, moved(lines, first), width, moved(panel, first * PANEL), PANEL,
+            sums, TILE, number, min(CHAIN, width - first),
         )  # fmt: skip
         ending = SUMMED
 
@@ -46,6 +55,21 @@ def score_panel(problem: Problem, desk: Desk, row: int, rows: int, keys: Floats,
 @inner
 def score_strips(problem: Problem, desk: Desk, count: int, keys: Floats, start: int, stop: int) -> None:
     """Score the packed panels `start .. stop` of a tile for the strips that see them, neighbours at once."""
+    multiply_strips(desk, count, desk.queries, problem.head_dim, keys, start, stop, desk.weights)
+
+
+@inner
+def multiply_strips(
+    desk: Desk,
+    count: int,
+    lines: Floats,
+    width: int,
+    panels: Floats,
+    start: int,
+    stop: int,
+    sums: Floats,
+) -> None:
+    """Multiply rows `[count, width]` with the packed panels `start .. stop` of a tile that their strips see."""
     strips = strip_count(count)
     for panel in range(start, stop, PANEL):
         strip = 0
@@ -56,7 +80,10 @@ def score_strips(problem: Problem, desk: Desk, count: int, keys: Floats, start: 
             if first < strip:
                 row = first * STRIP
                 rows = min(strip * STRIP, count) - row
-                score_panel(problem, desk, row, rows, moved(keys, panel * problem.head_dim), panel)
+                multiply_in_chains(
+                    rows, moved(lines, row * width), width, moved(panels, panel * width),
+                    moved(sums, row * TILE + panel), desk.number,
+                )  # fmt: skip
             else:
                 strip += 1
 
