@@ -33,9 +33,9 @@ def derive_rows(builder: ir.IRBuilder, count: ir.Value, *arguments: ir.Value) ->
 def derive_dropped_rows(
     builder: ir.IRBuilder, count: ir.Value, factors: ir.Value, *arguments: ir.Value
 ) -> None:
-    """Do what `derive_rows` does where every weight is multiplied by a factor, `[count, TILE]`, after the softmax.
+    """Do what `derive_rows` does where the softmax is followed by factors, `[count, TILE]`.
 
-    What the scores become are the weights times the factors.
+    The scores become the weights times their factors.
     """
     _derive(builder, count, factors, *arguments)
 

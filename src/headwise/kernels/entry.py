@@ -169,9 +169,7 @@ def compile_backward(source: str, *, on_disk: bool) -> Any:
         size = query_floats(rows, problem.head_dim)
         shared = buffers_of(frame)
         floats = packed_draft_floats(problem.head_dim, problem.value_head_dim)
-        draft = draft_at(
-            moved(shared, ring * size + seat * floats), problem.head_dim, problem.value_head_dim
-        )
+        draft = draft_at(moved(shared, ring * size + seat * floats), problem.head_dim, problem.value_head_dim)
         done, done_stretches = moved(counters, PER_HEAD), moved(gradients.turns, heads * blocks)
         count = heads * stretches
         note_arrival(counters, count)

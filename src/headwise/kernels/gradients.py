@@ -13,12 +13,12 @@ _Strided = tuple[int, int, int, int]
 
 
 class Gradients(NamedTuple):
-    """Addresses, for Python, and pointers, for compiled code, each with its strides; 0 for what is not wanted.
+    """Addresses, for Python, and pointers, for compiled code, with their strides; 0 for what is not wanted.
 
     The last stride of every tensor of the element type is one element; strides count bytes here, and
     elements for the bias.
 
-    - output: what the forward pass gave for upstream `[batch, num_heads, seq_len, value_head_dim]`, both given
+    - output, and upstream, the gradient of it: `[batch, num_heads, seq_len, value_head_dim]`, both given
     - upstream_of_logsumexp: float32 `[batch, num_heads, seq_len]`, contiguous, given
     - query, key, value: of the form and element type of what they are the gradients of
     - bias: float32 `[batch or 1, num_heads or 1, seq_len or 1, kv_len]`, 0 before; a stride is 0 where the

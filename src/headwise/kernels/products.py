@@ -14,7 +14,16 @@ from typing import NamedTuple
 from llvmlite import ir
 from numba import types
 
-from headwise.kernels.emission import FLOAT, INT64, FloatPointer, Lanes, counting, function_of, integer, native
+from headwise.kernels.emission import (
+    FLOAT,
+    INT64,
+    FloatPointer,
+    Lanes,
+    counting,
+    function_of,
+    integer,
+    native,
+)
 from headwise.kernels.geometry import BLOCK_ROWS, PANEL, Geometry
 from headwise.kernels.host import GEOMETRY
 from headwise.kernels.ledger import LEDGER_ROWS

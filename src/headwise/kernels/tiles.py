@@ -69,7 +69,7 @@ def multiply_strips(
     stop: int,
     sums: Floats,
 ) -> None:
-    """Multiply rows `[count, width]` with the packed panels `start .. stop` of a tile that their strips see."""
+    """Multiply rows `[count, width]` with those packed panels `start .. stop` that their strips see."""
     strips = strip_count(count)
     for panel in range(start, stop, PANEL):
         strip = 0
