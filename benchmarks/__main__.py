@@ -32,6 +32,7 @@ from benchmarks import (
     observe,
     page_paint,
     thin_call,
+    training,
     whole_model,
 )
 
@@ -43,6 +44,7 @@ BENCHMARKS = {
     "observe": observe,
     "page_paint": page_paint,
     "thin_call": thin_call,
+    "training": training,
     "whole_model": whole_model,
 }
 RESULTS = Path(__file__).parent / "results"
