@@ -10,34 +10,37 @@ import torch
 from torch import Tensor
 
 from headwise.kernels.geometry import LARGEST_HEAD_DIM
-from headwise.ops import openmp, watchers
+from headwise.ops import openmp
 from headwise.ops.arguments import Call
 from headwise.ops.results import AttentionResult, Softmaxed
 
 _ELEMENTS = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
 _LOWEST = torch.finfo(torch.float32).min
-NUMBERS_KEPT = 2
+NUMBERS_KEPT = 3
 """How many numbers a row the kernel leaves for whoever makes its softmax again: `Softmaxed.rows`."""
 
 
 def why_not(call: Call) -> tuple[str, ...]:
     """Return the reasons, if any, why the kernel cannot compute this call."""
-    return tuple(_obstacles(call)) or _unavailable()
+    obstacles = tuple(_obstacles(call))
+    if obstacles or torch.compiler.is_dynamo_compiling():  # which cannot ask the processor
+        return obstacles
+    return _unavailable()
 
 
 def attend(call: Call) -> Tensor:
     """Return the output of the whole call."""
     output = empty_output(call)
-    bias, _ = _bias(call)
-    _run(_prepared(call, bias, output))
+    bias, _ = summed_bias(call)
+    _run(prepared_for(call, bias, output))
     return output
 
 
 def attend_with_logsumexp(call: Call) -> AttentionResult:
     """Return output and logsumexp of the whole call."""
     output, (logsumexp,) = empty_output(call), _empty_rows(call, 1)
-    bias, shift = _bias(call)
-    _run(_prepared(call, bias, output, logsumexp))
+    bias, shift = summed_bias(call)
+    _run(prepared_for(call, bias, output, logsumexp))
     return AttentionResult(output, logsumexp if shift is None else logsumexp + shift)
 
 
@@ -60,22 +63,24 @@ def attend_for_gradient(call: Call) -> Softmaxed:
     return _attend_and_keep(call)[0]
 
 
-def _attend_and_keep(call: Call) -> tuple[Softmaxed, _Prepared]:
+def _attend_and_keep(call: Call) -> tuple[Softmaxed, Prepared]:
     output, (logsumexp,), kept = empty_output(call), _empty_rows(call, 1), _empty_rows(call, NUMBERS_KEPT)
-    bias, shift = _bias(call)
-    prepared = _prepared(call, bias, output, logsumexp)
-    maxima, sums = kept
+    bias, shift = summed_bias(call)
+    prepared = prepared_for(call, bias, output, logsumexp)
+    maxima, sums, shifts = kept
     operands = prepared.operands._replace(
-        maxima=maxima.data_ptr(), sums=sums.data_ptr(), owners=(*prepared.operands.owners, kept)
+        maxima=maxima.data_ptr(),
+        sums=sums.data_ptr(),
+        shifts=0 if bias is None else shifts.data_ptr(),
+        owners=(*prepared.operands.owners, kept),
     )
-    prepared = _Prepared(prepared.sizes, operands)
+    prepared = Prepared(prepared.sizes, operands)
     _run(prepared)
     return Softmaxed(output, logsumexp if shift is None else logsumexp + shift, kept), prepared
 
 
 def _obstacles(call: Call) -> list[str]:
-    query, visibility = call.query, call.visibility
-    found = []
+    query, found = call.query, []
     if not query.is_cpu:
         found.append(f"device {query.device.type}: the kernel runs on cpu")
     if query.dtype is torch.float64:
@@ -85,17 +90,12 @@ def _obstacles(call: Call) -> list[str]:
             found.append(f"{name}={width}: the kernel goes up to {LARGEST_HEAD_DIM}")
     if call.dropout:
         found.append(f"dropout={call.dropout}: the kernel has none")
+    if call.sinks is not None and call.sinks.dim() > 1:
+        found.append("sinks differ between batch elements: the kernel takes one for each head")
     if call.sinks is not None and _adds_up(call):
         found.append(
             "sinks beside several biases, or one in float64: the kernel takes one in float32 beside them"
         )
-    tensors = [query, call.key, call.value, *visibility.boolean, *visibility.additive]
-    tensors += [tensor for tensor in (call.sinks, call.head_gates) if tensor is not None]
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-        found.append("an input requires a gradient, and the kernel has none")
-    watcher = watchers.watcher_of(tensors)
-    if watcher is not None:
-        found.append(f"{watcher}, which would not see what the kernel does")
     return found
 
 
@@ -116,26 +116,29 @@ def _compiled() -> ModuleType:
     return attend
 
 
-class _Prepared(NamedTuple):
+class Prepared(NamedTuple):
     """A problem as the kernel takes it."""
 
     sizes: Any
     operands: Any
 
 
-def _run(prepared: _Prepared) -> None:
+def _run(prepared: Prepared) -> None:
     _compiled().attend(*prepared, num_threads=torch.get_num_threads())
 
 
-def _prepared(call: Call, bias: Tensor | None, output: Tensor, logsumexp: Tensor | None = None) -> _Prepared:
+def prepared_for(
+    call: Call, bias: Tensor | None, output: Tensor, logsumexp: Tensor | None = None
+) -> Prepared:
+    """Return the problem of a call whose results go to `output` and `logsumexp`."""
     kernel, rows, gates, sinks = _compiled(), call.visibility.interval_memory, call.head_gates, call.sinks
-    query, key, value = _readable(call.query), _readable(call.key), _readable(call.value)
+    query, key, value = readable(call.query), readable(call.key), readable(call.value)
     batch, num_heads, seq_len, head_dim = query.shape
     _, num_kv_heads, kv_len, value_head_dim = value.shape
     mask = _mask(call)
-    bias = None if bias is None else _readable(bias.expand(_scores_shape(call)))
-    sinks = None if sinks is None else _readable(sinks).contiguous()
-    gates = None if gates is None else _readable(gates).contiguous()
+    bias = None if bias is None else readable(bias.expand(_scores_shape(call)))
+    sinks = None if sinks is None else readable(sinks).contiguous()
+    gates = None if gates is None else readable(gates).contiguous()
     operands = kernel.Operands(
         element=_ELEMENTS[query.dtype],
         query=_strided(query),
@@ -156,7 +159,7 @@ def _prepared(call: Call, bias: Tensor | None, output: Tensor, logsumexp: Tensor
         gate_stride=0 if gates is None or gates.shape[0] == 1 else num_heads,
     )
     sizes = kernel.Sizes(batch, num_heads, num_kv_heads, seq_len, kv_len, head_dim, value_head_dim)
-    return _Prepared(sizes, operands)
+    return Prepared(sizes, operands)
 
 
 def _strided(tensor: Tensor) -> tuple[int, int, int, int, int]:
@@ -165,7 +168,7 @@ def _strided(tensor: Tensor) -> tuple[int, int, int, int, int]:
     return tensor.data_ptr(), batch, head, place, column
 
 
-def _readable(tensor: Tensor) -> Tensor:
+def readable(tensor: Tensor) -> Tensor:
     """Return a tensor whose memory holds its numbers: with the minus signs that torch puts off applied."""
     return tensor.resolve_neg() if tensor.is_neg() else tensor
 
@@ -198,7 +201,7 @@ def _mask(call: Call) -> Tensor | None:
     return first.expand(_scores_shape(call))
 
 
-def _bias(call: Call) -> tuple[Tensor | None, Tensor | None]:
+def summed_bias(call: Call) -> tuple[Tensor | None, Tensor | None]:
     """Return what the kernel adds to the scores, in float32, and what to add to the logsumexp afterwards."""
     if not call.visibility.additive:
         return None, None

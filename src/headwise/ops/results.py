@@ -26,7 +26,8 @@ class Softmaxed(NamedTuple):
 
     - output, logsumexp: as in `AttentionResult`
     - rows: float32 `[numbers, batch, num_heads, seq_len]`, what the kernel made the softmax of each row with:
-      its maximum and its sum, in that order; of size 0 where another path computed
+      its maximum, its sum and what was taken off its bias, in that order, the last one only where there is a
+      bias; of size 0 where another path computed
     """
 
     output: Tensor
@@ -42,6 +43,11 @@ class Softmaxed(NamedTuple):
     def sums(self) -> Tensor:
         """What the weights of each row were divided by."""
         return self.rows[1]
+
+    @property
+    def shifts(self) -> Tensor:
+        """What was taken off the bias of each row; of no meaning without a bias."""
+        return self.rows[2]
 
 
 class Wanted(NamedTuple):
