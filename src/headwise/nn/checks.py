@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from headwise.cache import RollingKVCache
 from headwise.errors import ArgumentError
+from headwise.nn.given import Weight, check_kinds, check_weights_take
 from headwise.nn.seen_keys import Cache
 from headwise.ops import arguments
 from headwise.rope import Rope
@@ -43,20 +45,30 @@ def checked_softcap(softcap: float | None) -> float | None:
     return softcap
 
 
-def check_inputs(query: Tensor, key: Tensor, value: Tensor, *, widths: tuple[int, int, int]) -> None:
-    """Refuse inputs that are not `[batch, length, width]`, each of its own width.
+def check_inputs(
+    query: Tensor, key: Tensor, value: Tensor, *, widths: tuple[int, int, int], weights: Sequence[Weight]
+) -> None:
+    """Refuse inputs that are not `[batch, length, width]`, each of its own width and as its weight is.
 
     Raises:
         ArgumentError: one is not.
 
     """
     named = {"query": query, "key": key, "value": value}
+    check_kinds(named)
     for (name, given), width in zip(named.items(), widths, strict=True):
+        if given.is_nested:
+            raise ArgumentError(
+                f"{name} is nested; pass padded tensors with mask=Lengths(lengths), or all texts one after "
+                "the other as one row with mask=Packed(lengths); compat.TorchMultiheadAttention takes nested "
+                "tensors"
+            )
         if given.dim() != 3 or given.shape[2] != width:
             raise ArgumentError(
                 f"{name} has shape {tuple(given.shape)}; it must be [batch, length, {width}]; "
                 "batch comes first, and key_dim and value_dim set the widths of key and value"
             )
+    check_weights_take(named, weights)
 
 
 def check_combination(

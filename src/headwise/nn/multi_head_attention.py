@@ -14,6 +14,7 @@ from headwise.counts import checked_size
 from headwise.evidence import Collect
 from headwise.layout import HeadLayout
 from headwise.nn.checks import check_combination, check_inputs, checked_rope, checked_softcap
+from headwise.nn.given import check_flags, weight_of
 from headwise.nn.heads import joined, normed, split
 from headwise.nn.observing import checked_collect, observed_attention
 from headwise.nn.seen_keys import Cache, SeenKeys, seen_keys
@@ -53,7 +54,7 @@ class MultiHeadAttention(nn.Module):
         dtype: dtype of the parameters.
 
     Raises:
-        ArgumentError: a size or head count cannot be; the message names the nearest that can.
+        ArgumentError: a size, head count or option cannot be; the message names the nearest that can.
 
     Example:
         >>> import torch
@@ -94,6 +95,7 @@ class MultiHeadAttention(nn.Module):
         self.layout = HeadLayout.of_width(
             d_model, num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim, value_head_dim=value_head_dim
         )
+        check_flags(bias=bias, qk_norm=qk_norm, sinks=sinks)
         self.d_model = d_model
         self.key_dim = d_model if key_dim is None else checked_size("key_dim", key_dim)
         self.value_dim = self.key_dim if value_dim is None else checked_size("value_dim", value_dim)
@@ -214,7 +216,13 @@ class MultiHeadAttention(nn.Module):
         check_combination(key, value, cache=cache, lengths=lengths, rope=self.rope, window=self.window)
         key = query if key is None else key
         value = key if value is None else value
-        check_inputs(query, key, value, widths=(self.d_model, self.key_dim, self.value_dim))
+        check_inputs(
+            query,
+            key,
+            value,
+            widths=(self.d_model, self.key_dim, self.value_dim),
+            weights=[weight_of(name, getattr(self, name)) for name in ("q_proj", "k_proj", "v_proj")],
+        )
         queries = normed(split(self.q_proj(query), self.layout.num_heads), self.q_norm)
         keys = normed(split(self.k_proj(key), self.layout.num_kv_heads), self.k_norm)
         values = split(self.v_proj(value), self.layout.num_kv_heads)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import and_
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,6 +40,7 @@ def read_masks(
         ArgumentError: a mask is neither boolean nor float, or does not fit the sizes.
 
     """
+    _check_tensors(key_padding_mask=key_padding_mask, attn_mask=attn_mask)
     parts: list[Mask] = []
     if key_padding_mask is not None:
         parts.append(_dense("key_padding_mask", _padding(key_padding_mask, sizes), sizes, added_keys))
@@ -51,6 +53,15 @@ def read_masks(
     elif is_causal:
         parts.append(Causal("upper_left"))
     return reduce(and_, parts) if parts else None
+
+
+def _check_tensors(**masks: Any) -> None:
+    for name, mask in masks.items():
+        if mask is not None and not isinstance(mask, Tensor):
+            raise ArgumentError(
+                f"{name} is a {type(mask).__name__}; pass a tensor, boolean (True means may not attend) or "
+                "float (added to the scores); for causal order alone is_causal=True"
+            )
 
 
 def _padding(given: Tensor, sizes: Sizes) -> Tensor:

@@ -11,6 +11,7 @@ from headwise.nn.compat import nested
 from headwise.nn.compat.inputs import check_inputs, check_sizes
 from headwise.nn.compat.torch_masks import read_masks
 from headwise.nn.compat.weights import attention_with_weights
+from headwise.nn.given import check_kinds, check_weights_take
 from headwise.ops import attention
 from headwise.ops.arguments import checked_dropout
 
@@ -137,6 +138,7 @@ class TorchMultiheadAttention(nn.MultiheadAttention):
             ArgumentError: a shape or dtype does not fit.
 
         """
+        check_kinds({"query": query, "key": key, "value": value})
         if query.is_nested or key.is_nested or value.is_nested:
             given = {
                 "key_padding_mask": key_padding_mask is not None,
@@ -148,7 +150,7 @@ class TorchMultiheadAttention(nn.MultiheadAttention):
             nested.check_call([name for name, holds in given.items() if holds])
             return self._attend_nested(query, key, value, is_causal=is_causal), None
         check_inputs(query, key, value, widths=self._widths, batch_first=self.batch_first)
-        if query.dim() == 2 and key_padding_mask is not None:
+        if query.dim() == 2 and isinstance(key_padding_mask, Tensor) and key_padding_mask.dim() == 1:
             key_padding_mask = key_padding_mask[None]
         batch, seq_len, _ = self._batch_first(query).shape
         mask = read_masks(
@@ -190,11 +192,15 @@ class TorchMultiheadAttention(nn.MultiheadAttention):
         return projected.reshape(*projected.shape[:2], self.num_heads, self.head_dim).transpose(1, 2)
 
     def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
-        if query is key is value and self.in_proj_weight is not None:
-            return functional.linear(query, self.in_proj_weight, self.in_proj_bias).chunk(3, dim=-1)
-        biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
-        inputs = zip((query, key, value), self._in_weights(), biases, strict=True)
-        return tuple(functional.linear(given, weight, bias) for given, weight, bias in inputs)
+        # Each parameter is read once: a parametrization makes it anew each time.
+        packed, bias = self.in_proj_weight, self.in_proj_bias
+        weights = self._in_weights(packed)
+        check_weights_take({"query": query, "key": key, "value": value}, weights)
+        if query is key is value and packed is not None:
+            return functional.linear(query, packed, bias).chunk(3, dim=-1)
+        biases = (None,) * 3 if bias is None else bias.chunk(3)
+        inputs = zip((query, key, value), weights, biases, strict=True)
+        return tuple(functional.linear(given, weight, bias) for given, (_, weight), bias in inputs)
 
     @property
     def _dropout(self) -> float:
@@ -204,10 +210,10 @@ class TorchMultiheadAttention(nn.MultiheadAttention):
     def _widths(self) -> tuple[int, int, int]:
         return self.embed_dim, self.kdim, self.vdim
 
-    def _in_weights(self) -> tuple[Tensor, ...]:
-        if self.in_proj_weight is not None:
-            return self.in_proj_weight.chunk(3)
-        return self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
+    def _in_weights(self, packed: Tensor | None) -> list[tuple[str, Tensor]]:
+        if packed is not None:
+            return [("in_proj_weight", part) for part in packed.chunk(3)]
+        return [(name, getattr(self, name)) for name in ("q_proj_weight", "k_proj_weight", "v_proj_weight")]
 
     def _with_added(self, heads: Tensor, bias: Tensor | None) -> Tensor:
         """Return the keys (or values) and behind them the learned one and the zeros, where there are any."""
