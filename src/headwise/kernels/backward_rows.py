@@ -26,7 +26,7 @@ from headwise.kernels.tiles import STRIP, find_strips, multiply_strips, settle_s
 
 _NOTHING = np.float32(-np.inf)
 _NAN = np.float32(np.nan)
-_COLUMNS = GEOMETRY.strip_rows
+_COLUMNS = GEOMETRY.column_strip
 
 
 @inner

@@ -22,7 +22,7 @@ from headwise.kernels.products import SUMMED, multiply, multiply_columns
 from headwise.kernels.rows import padded_width, sees
 from headwise.kernels.tiles import STRIP, strip_count
 
-_COLUMNS = GEOMETRY.strip_rows
+_COLUMNS = GEOMETRY.column_strip
 
 
 @inner

@@ -167,9 +167,9 @@ def multiply_columns(
     """Add the products of `[depth, count]`, taken column by column, with a panel to sums `[count, PANEL]`.
 
     `sum[c] += columns[0, c] * panel[0] + columns[1, c] * panel[1] + ...`. The count is rounded up to whole
-    strips of `GEOMETRY.strip_rows`, for which there must be memory.
+    strips of `GEOMETRY.column_strip`, for which there must be memory.
     """
-    strip = GEOMETRY.strip_rows
+    strip = GEOMETRY.column_strip
     lanes = Lanes(builder, GEOMETRY.lanes)
     with counting(builder, integer(0), count, strip) as first:
         line = lanes.at(sums, builder.mul(first, sum_stride))
@@ -183,18 +183,18 @@ def column_emitter(geometry: Geometry) -> Callable[..., None]:
 
     def emit(builder: ir.IRBuilder, *arguments: ir.Value) -> None:
         columns, column_stride, panel, panel_stride, sums, sum_stride, depth = arguments
-        lanes = Lanes(builder, geometry.lanes)
-        places = [
-            lanes.at(lanes.at(sums, builder.mul(sum_stride, integer(row))), part)
-            for row in range(geometry.strip_rows)
-            for part in range(0, PANEL, geometry.lanes)
-        ]
+        lanes, rows = Lanes(builder, geometry.lanes), range(geometry.column_strip)
+        parts_of_line = range(0, PANEL, geometry.lanes)
+        lines = [lanes.at(sums, builder.mul(sum_stride, integer(row))) for row in rows]
+        places = [lanes.at(line, part) for line in lines for part in parts_of_line]
 
         def step(position: ir.Value, found: list[ir.Value]) -> list[ir.Value]:
             line = lanes.at(panel, builder.mul(position, panel_stride))
             parts = [lanes.load(line, part) for part in range(0, PANEL, geometry.lanes)]
             start = lanes.at(columns, builder.mul(position, column_stride))
-            factors = [lanes.splat(builder.load(lanes.at(start, row))) for row in range(geometry.strip_rows)]
+            factors = [
+                lanes.splat(builder.load(lanes.at(start, row))) for row in range(geometry.column_strip)
+            ]
             pairs = [(factor, part) for factor in factors for part in parts]
             return [lanes.fma(*pair, total) for pair, total in zip(pairs, found, strict=True)]
 
