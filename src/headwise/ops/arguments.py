@@ -27,6 +27,7 @@ class Call:
     - query `[batch, num_heads, seq_len, head_dim]`, key `[batch, num_kv_heads, kv_len, head_dim]`,
       value `[batch, num_kv_heads, kv_len, value_head_dim]`
     - sinks `[num_heads]`, head_gates `[batch or 1, num_heads]`, both in `compute_dtype`
+    - seed: int64 `[1]`, which weights dropout drops; None until `ops.dropout.seeded` draws one
     """
 
     query: Tensor
@@ -38,6 +39,7 @@ class Call:
     sinks: Tensor | None
     head_gates: Tensor | None
     dropout: float
+    seed: Tensor | None = None
 
     @property
     def sizes(self) -> masks.Sizes:
