@@ -22,7 +22,7 @@ from .ways import computes
 
 IMPLEMENTATIONS = ("cpu", "torch", "reference")
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-WITH_DROPOUT = ("torch",)
+WITH_DROPOUT = ("cpu", "torch")
 
 
 @dataclass(frozen=True)

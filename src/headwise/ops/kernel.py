@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from headwise.kernels.geometry import LARGEST_HEAD_DIM
-from headwise.ops import openmp
+from headwise.ops import dropout, openmp
 from headwise.ops.arguments import Call
 from headwise.ops.results import AttentionResult, Softmaxed
 
@@ -88,8 +88,6 @@ def _obstacles(call: Call) -> list[str]:
     for name, width in (("head_dim", query.shape[3]), ("value_head_dim", call.value.shape[3])):
         if width > LARGEST_HEAD_DIM:
             found.append(f"{name}={width}: the kernel goes up to {LARGEST_HEAD_DIM}")
-    if call.dropout:
-        found.append(f"dropout={call.dropout}: the kernel has none")
     if call.sinks is not None and call.sinks.dim() > 1:
         found.append("sinks differ between batch elements: the kernel takes one for each head")
     if call.sinks is not None and _adds_up(call):
@@ -139,6 +137,7 @@ def prepared_for(
     bias = None if bias is None else readable(bias.expand(_scores_shape(call)))
     sinks = None if sinks is None else readable(sinks).contiguous()
     gates = None if gates is None else readable(gates).contiguous()
+    seed, threshold, growth = dropout.terms(call)
     operands = kernel.Operands(
         element=_ELEMENTS[query.dtype],
         query=_strided(query),
@@ -157,6 +156,9 @@ def prepared_for(
         sinks=0 if sinks is None else sinks.data_ptr(),
         gates=0 if gates is None else gates.data_ptr(),
         gate_stride=0 if gates is None or gates.shape[0] == 1 else num_heads,
+        seed=seed,
+        threshold=threshold,
+        growth=growth,
     )
     sizes = kernel.Sizes(batch, num_heads, num_kv_heads, seq_len, kv_len, head_dim, value_head_dim)
     return Prepared(sizes, operands)

@@ -47,15 +47,17 @@ def scores(query: Tensor, key: Tensor) -> Tensor:
     return torch.where(bad_query | bad_key.mT, raw, clean)
 
 
-def weighted_sum(weights: Tensor, value: Tensor, hidden: Tensor | None) -> Tensor:
+def weighted_sum(weights: Tensor, value: Tensor, hidden: Tensor | None, *, is_mean: bool) -> Tensor:
     """Return weights @ value; a non-finite value counts in the rows that see its key and in no other.
 
-    It counts whatever its weight is: every weight is above 0, though float32 may not hold it.
+    It counts whatever its weight is: every weight is above 0, though float32 may not hold it, or was before
+    dropout. is_mean says that there was none: the weights of a row sum to no more than 1.
     """
     found = value.detach()
     limits = torch.finfo(weights.dtype)
-    # Rounding must not carry a mean of finite numbers beyond the largest of them.
-    output = grouped_product(weights, value.masked_fill(~found.isfinite(), 0.0)).clamp(limits.min, limits.max)
+    output = grouped_product(weights, value.masked_fill(~found.isfinite(), 0.0))
+    if is_mean:  # rounding must not carry a mean of finite numbers beyond the largest of them
+        output = output.clamp(limits.min, limits.max)
     seen = torch.ones_like(weights) if hidden is None else (~hidden).to(weights.dtype).expand_as(weights)
     nan, up, down = (
         grouped_product(seen, kind.to(weights.dtype)) > 0

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from headwise.ops import arguments, by_reference, fused, kernel, plain
 from headwise.ops.choice import Choice, Implementation, check_impl, choose_for
+from headwise.ops.dropout import seeded
 from headwise.ops.results import AttentionResult
 
 
@@ -79,6 +80,7 @@ def attention(
         head_gates=head_gates,
         dropout=dropout,
     )
+    call = seeded(call)
     match choose_for(call, impl=impl, need_logsumexp=False).path:
         case "kernel":
             return kernel.attend(call)
@@ -139,6 +141,7 @@ def attention_with_logsumexp(
         head_gates=head_gates,
         dropout=dropout,
     )
+    call = seeded(call)
     match choose_for(call, impl=impl, need_logsumexp=True).path:
         case "kernel":
             return kernel.attend_with_logsumexp(call)

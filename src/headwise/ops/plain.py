@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from headwise.ops import nonfinite
+from headwise.ops import dropout, nonfinite
 from headwise.ops.arguments import Call
 from headwise.ops.grouped import grouped_product
 from headwise.ops.joining import JoinedRows
@@ -95,9 +94,10 @@ def weigh_rows(
 
 def _attend_rows(call: Call, rows: slice, key: Tensor, value: Tensor, *, guarded: bool) -> RowBlock:
     weights, logsumexp, hidden = weigh_rows(call, rows, key, guarded=guarded)
-    kept = functional.dropout(weights, call.dropout) if call.dropout else weights
+    kept = weights * dropout.kept(call, rows) if call.dropout else weights
     if guarded:
-        output = nonfinite.gated(call, nonfinite.weighted_sum(kept, value, hidden), hidden)
+        summed = nonfinite.weighted_sum(kept, value, hidden, is_mean=not call.dropout)
+        output = nonfinite.gated(call, summed, hidden)
     else:
         output = call.gated(grouped_product(kept, value))
     return RowBlock(rows, weights, logsumexp, hidden, output)

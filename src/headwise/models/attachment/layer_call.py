@@ -35,7 +35,7 @@ class LayerCall(NamedTuple):
     def attend(self, head_gates: Tensor | None) -> Tensor:
         """Return the output of every head, `[batch, num_heads, seq_len, value_head_dim]`."""
         # Asking for the logsumexp keeps off torch's fused kernel, which has other digits than headwise's own
-        # and than eager. Where there is a gradient or dropout, plain torch gives eager's own.
+        # and than eager. Where there is a gradient, plain torch gives eager's own.
         return ops.attention_with_logsumexp(
             self.query,
             self.key,
@@ -78,8 +78,9 @@ class LayerCall(NamedTuple):
                 first_key=first_key,
             )
         # Watching a head must change no number: the output is the one of an unwatched layer. The kernel's is
-        # the same bits whatever is collected, and whatever hidden keys were left off.
-        output = seen.output if self._is_for_the_kernel(head_gates) else self.attend(head_gates)
+        # the same bits whatever is collected, and whatever hidden keys were left off; but nothing is dropped.
+        is_the_same = not self.dropout and self._is_for_the_kernel(head_gates)
+        output = seen.output if is_the_same else self.attend(head_gates)
         return output, seen.evidence
 
     def _is_for_the_kernel(self, head_gates: Tensor | None) -> bool:
