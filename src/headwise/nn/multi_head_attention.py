@@ -116,7 +116,11 @@ class MultiHeadAttention(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew: Xavier uniform; biases and sinks 0, scales of norms 1."""
+        """Draw the weights anew: Xavier uniform; biases and sinks 0, scales of norms 1.
+
+        For a layer made on the meta device: after `to_empty`, and after the submodules' own
+        `reset_parameters`, where something calls those, for they draw as `torch.nn.Linear` does.
+        """
         for projection in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
             nn.init.xavier_uniform_(projection.weight)
             if projection.bias is not None:
