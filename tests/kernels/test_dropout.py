@@ -176,6 +176,15 @@ def test_the_threshold_is_the_share_of_all_words(dropout: float, threshold: int)
     assert threshold_of(dropout) == threshold
 
 
+def test_a_word_at_the_threshold_is_kept_and_the_next_one_below_it_dropped() -> None:
+    weights = some_weights()
+    for row, key in ((0, 0), (3, 77), (4, 255)):
+        word = word_of(7, head=6 + int(HEADS[row]), query=int(POSITIONS[row]), key=key)
+        for threshold, is_kept in ((word, True), (word + 1, False)):
+            found = dropped(weights, rows=len(HEADS), dropout=threshold / WORD)
+            assert (found[row, key] != 0) == is_kept
+
+
 def test_the_largest_word_is_kept_whatever_the_dropout() -> None:
     """Of 5 x 256 weights all are dropped at such a share; the vector code must not take 2^32 for 0."""
     weights = some_weights()

@@ -75,6 +75,15 @@ def test_every_weight_is_decided_by_the_rule(seed: int, share: float, dtype: tor
         torch.testing.assert_close(found[batch, head, row, key], expected.to(found.dtype), rtol=1e-7, atol=0)
 
 
+def test_a_word_at_the_threshold_is_kept_and_the_next_one_below_it_dropped() -> None:
+    made = tensors("randn", batch=2, num_heads=3, num_kv_heads=1, seq_len=5, kv_len=9)
+    word = word_of(WORD + 7, head=5, query=4, key=6)
+    for threshold, is_kept in ((word, True), (word + 1, False)):
+        call = arguments.check(*made, dropout=threshold / WORD)
+        found = dropout.kept(replace(call, seed=torch.tensor([WORD + 7])), slice(0, 5))
+        assert (found[1, 2, 4, 6] != 0) == is_kept
+
+
 SIZES = [(3, 7), (31, 255), (29, 256), (25, 257), (53, 515)]
 """seq_len and kv_len: few rows and many, up to a tile, over its edge and over two."""
 
