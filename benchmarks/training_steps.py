@@ -137,16 +137,21 @@ def seconds_of(taken: Taken, part: str, clock: Clock) -> float:
 
 
 def ratios(turns: Sequence[dict[str, Taken]], clock: Clock, right: Sequence[str]) -> dict[str, float]:
-    """Return how many times as fast headwise is as the fastest other way; none if either is wrong."""
+    """Return how many times as fast headwise is as the best other way and as each; none if it is wrong."""
     others = [way for way in right if way != "headwise"]
     if "headwise" not in right or not others:
         return {}
+
+    def ratio_to(way: str, part: str) -> float:
+        return statistics.median(
+            seconds_of(turn[way], part, clock) / seconds_of(turn["headwise"], part, clock) for turn in turns
+        )
+
     best = min(others, key=lambda way: median_seconds([turn[way] for turn in turns], "whole", clock))
     return {
-        name: statistics.median(
-            seconds_of(turn[best], part, clock) / seconds_of(turn["headwise"], part, clock) for turn in turns
-        )
-        for name, part in {"ratio": "whole", "forward_ratio": "forward", "backward_ratio": "backward"}.items()
+        "ratio": ratio_to(best, "whole"),
+        **{f"{part}_ratio": ratio_to(best, part) for part in PRODUCTS},
+        **{f"ratio_to_{way}": ratio_to(way, "whole") for way in others},
     }
 
 

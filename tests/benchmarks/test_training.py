@@ -101,6 +101,7 @@ def test_every_way_is_right_and_all_of_it_is_told(work: Work) -> None:
         "ratio",
         "forward_ratio",
         "backward_ratio",
+        *(f"ratio_to_{way}" for way in ways[1:]),
         *(f"{way}_{figure}" for way in ways for figure in (*told, *errors)),
     }
     for way in ways:
@@ -133,7 +134,13 @@ def test_the_best_way_that_is_right_is_compared_turn_by_turn() -> None:
         {"headwise": taken(1, 2), "grouped": taken(3, 6), "repeated": taken(3, 3), "wrong": taken(1, 1)},
     ]
     found = ratios(turns, "process", ["headwise", "grouped", "repeated"])
-    assert found == {"ratio": 2.0, "forward_ratio": 1.0, "backward_ratio": 2.0}
+    assert found == {
+        "ratio": 2.0,
+        "forward_ratio": 1.0,
+        "backward_ratio": 2.0,
+        "ratio_to_grouped": 3.0,
+        "ratio_to_repeated": 2.0,
+    }
     assert ratios(turns, "process", ["grouped", "repeated"]) == {}
     assert ratios(turns, "process", ["headwise"]) == {}
 
