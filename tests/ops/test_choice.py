@@ -43,25 +43,10 @@ OBSTACLES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {"sinks": torch.zeros(6), "bias": torch.zeros(5, 7, dtype=torch.float64)},
         SUM_OF_BIASES,
     ),
-    "gradient of a bias": (
-        {},
-        {"bias": torch.zeros(5, 7, requires_grad=True)},
-        "an input requires a gradient, and the kernel has none",
-    ),
-    "gradient of sinks": (
-        {},
-        {"sinks": torch.zeros(6, requires_grad=True)},
-        "an input requires a gradient, and the kernel has none",
-    ),
-    "gradient of gates": (
-        {},
-        {"head_gates": torch.ones(6, requires_grad=True)},
-        "an input requires a gradient, and the kernel has none",
-    ),
     "a mask of a class of its own": (
         {},
         {"mask": torch.ones(5, 7, dtype=torch.bool).as_subclass(type("Mine", (Tensor,), {}))},
-        "an input is a Mine, a class of tensors of its own, which would not see what the kernel does",
+        "an input is a Mine, a class of tensors of its own, which would not see what a kernel does",
     ),
 }
 
@@ -108,18 +93,33 @@ def test_what_the_kernel_does_not_do_goes_to_torch_or_is_refused(name: str) -> N
         )
 
 
-@pytest.mark.parametrize("which", [0, 1, 2])
-def test_a_gradient_goes_to_torch_and_without_one_to_the_kernel(which: int) -> None:
-    made = tensors("randn")
-    made[which].requires_grad_()
-    assert ops.choose(*made).impl == "torch"
-    with pytest.raises(UnsupportedError, match="an input requires a gradient, and the kernel has none"):
+@pytest.mark.parametrize("where", ["query", "key", "value", "bias", "sinks", "head_gates"])
+def test_a_gradient_changes_no_choice(where: str) -> None:
+    query, key, value = tensors("randn")
+    options = {"bias": torch.zeros(5, 7), "sinks": torch.zeros(6), "head_gates": torch.ones(6)}
+    {"query": query, "key": key, "value": value, **options}[where].requires_grad_()
+    for impl in ("auto", "cpu"):
+        assert ops.choose(query, key, value, **options, impl=impl) == KERNEL
+        assert ops.attention(query, key, value, **options, impl=impl).requires_grad
+        with torch.no_grad():
+            assert not ops.attention(query, key, value, **options, impl=impl).requires_grad
+
+
+def test_through_the_operator_runs_what_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = spied(monkeypatch, (kernel, "attend_for_gradient"), (fused, "attend"), (plain, "attend"))
+    made = [tensor.requires_grad_() for tensor in tensors("randn")]
+    for impl in ("auto", "cpu", "torch"):
+        ops.attention(*made, impl=impl)
+        ops.attention_with_logsumexp(*made, impl=impl)
+    ops.attention(*made, softcap=2.0, impl="torch")
+    by_kernel = ["kernel.attend_for_gradient"] * 4
+    assert ran == [*by_kernel, "fused.attend", "plain.attend", "plain.attend"]
+
+
+def test_the_kernel_is_refused_through_the_operator_as_without() -> None:
+    made = [tensor.double().requires_grad_() for tensor in tensors("randn")]
+    with pytest.raises(UnsupportedError, match='impl="cpu" cannot compute this call: float64: the kernel'):
         ops.attention(*made, impl="cpu")
-    with torch.no_grad():
-        assert ops.choose(*made) == KERNEL
-        assert not ops.attention(*made, impl="cpu").requires_grad
-    parameters = [torch.nn.Parameter(tensor, requires_grad=False) for tensor in made]
-    assert ops.choose(*parameters) == KERNEL
 
 
 def test_all_reasons_are_given_at_once() -> None:
@@ -142,7 +142,8 @@ def test_a_processor_without_the_kernel_is_refused(monkeypatch: pytest.MonkeyPat
         ops.attention(*tensors("randn"), impl="cpu")
 
 
-def test_the_choice_is_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def spied(monkeypatch: pytest.MonkeyPatch, *functions: tuple[Any, str]) -> list[str]:
+    """Return a list in which each of these functions, of these modules, will write when it runs."""
     ran: list[str] = []
 
     def spy(module: Any, name: str) -> None:
@@ -150,9 +151,14 @@ def test_the_choice_is_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         told = f"{module.__name__.rsplit('.', 1)[1]}.{name}"
         monkeypatch.setattr(module, name, lambda *given: (ran.append(told), original(*given))[1])
 
-    for module in (kernel, fused, plain, by_reference):
-        spy(module, "attend")
-    spy(kernel, "attend_with_logsumexp")
+    for module, name in functions:
+        spy(module, name)
+    return ran
+
+
+def test_the_choice_is_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    modules = [(module, "attend") for module in (kernel, fused, plain, by_reference)]
+    ran = spied(monkeypatch, *modules, (kernel, "attend_with_logsumexp"))
     made = tensors("randn")
     for impl in IMPLEMENTATIONS:
         ops.attention(*made, impl=impl)

@@ -5,8 +5,10 @@ import math
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from headwise import ops
+from headwise.errors import ArgumentError
 from headwise.masks import Causal
 
 from ..attention_cases import LAYOUTS, Case, assert_attends, laid_out, tensors
@@ -87,15 +89,36 @@ def test_sixteen_bit_scores_do_not_overflow(way: Way) -> None:
     torch.testing.assert_close(way(large, large, value).output, expected)
 
 
-def test_autocast_does_not_round_inside_the_operator() -> None:
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_rounds_the_inputs_as_torchs_own_attention_and_nothing_inside(dtype: torch.dtype) -> None:
     made = tensors("peaked")
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    rounded = [tensor.to(dtype) for tensor in made]
+    with torch.autocast("cpu", dtype=dtype):
+        assert functional.scaled_dot_product_attention(made[0], made[0], made[0]).dtype == dtype
         under_autocast = [way(*made, mask=Causal()).output for way in WAYS.values()]
         gradients_under = gradients(ops.attention, list(made), made[0])
     for found, way in zip(under_autocast, WAYS.values(), strict=True):
-        assert torch.equal(found, way(*made, mask=Causal()).output)
-    for found, expected in zip(gradients_under, gradients(ops.attention, list(made), made[0]), strict=True):
-        assert torch.equal(found, expected)
+        assert torch.equal(found, way(*rounded, mask=Causal()).output)
+    for found, expected in zip(gradients_under, gradients(ops.attention, rounded, made[0]), strict=True):
+        assert torch.equal(found, expected.float())
+
+
+def test_autocast_leaves_float64_as_torchs_own_attention_does() -> None:
+    made = [tensor.double() for tensor in tensors("randn")]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert functional.scaled_dot_product_attention(made[0], made[0], made[0]).dtype == torch.float64
+        assert ops.attention(*made).dtype == torch.float64
+        with pytest.raises(
+            ArgumentError, match="differ in dtype: query bfloat16, key float64, value float64"
+        ):
+            ops.attention(made[0].float(), *made[1:])
+
+
+def test_autocast_brings_inputs_of_different_dtypes_together() -> None:
+    query, key, value = tensors("randn")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = ops.attention(query.half(), key, value.bfloat16())
+    assert torch.equal(found, ops.attention(query.half().bfloat16(), key.bfloat16(), value.bfloat16()))
 
 
 def two_keys(first: float, second: float) -> tuple[Tensor, Tensor, Tensor]:

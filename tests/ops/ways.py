@@ -54,7 +54,7 @@ WAYS: dict[str, Way] = {
     "observe": by_observe,
     "reference": by_reference,
 }
-DIFFERENTIABLE = ("torch", "plain torch", "observe")
+DIFFERENTIABLE = ("torch", "plain torch", "cpu", "observe")
 WITHOUT_FLOAT64 = ("cpu",)
 """Ways, and implementations, that refuse float64; tests/ops/test_choice.py holds them to it."""
 

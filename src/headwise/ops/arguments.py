@@ -26,7 +26,8 @@ class Call:
 
     - query `[batch, num_heads, seq_len, head_dim]`, key `[batch, num_kv_heads, kv_len, head_dim]`,
       value `[batch, num_kv_heads, kv_len, value_head_dim]`
-    - sinks `[num_heads]`, head_gates `[batch or 1, num_heads]`, both in `compute_dtype`
+    - sinks `[num_heads]`, or `[batch, num_heads]` where `torch.vmap` maps them; head_gates
+      `[batch or 1, num_heads]`; both in `compute_dtype`
     - seed: int64 `[1]`, which weights dropout drops; None until `ops.dropout.seeded` draws one
     """
 
@@ -61,6 +62,16 @@ class Call:
         """The dtype of scores, softmax and weighted sum: float64 for float64, else float32."""
         return compute_dtype(self.query)
 
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The tensors of the call, seed aside."""
+        found = [self.query, self.key, self.value, *self.visibility.boolean, *self.visibility.additive]
+        if self.sinks is not None:
+            found.append(self.sinks)
+        if self.head_gates is not None:
+            found.append(self.head_gates)
+        return found
+
     def gated(self, output: Tensor) -> Tensor:
         """Return `output`, `[batch, num_heads, rows, value_head_dim]`, times the gate of each head."""
         return output if self.head_gates is None else output * self.head_gates[..., None, None]
@@ -91,6 +102,10 @@ def check(
 
     """
     traits = _traits("query", query), _traits("key", key), _traits("value", value)
+    device = query.device.type
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        query, key, value = _autocast(query), _autocast(key), _autocast(value)
+        traits = _traits("query", query), _traits("key", key), _traits("value", value)
     asked = _Asked(mask, bias, scale, softcap, dropout)
     is_plain = type(query) is type(key) is type(value) is Tensor and not torch.compiler.is_compiling()
     settle = _settled if is_plain and _is_value(asked) else _settle
@@ -132,6 +147,13 @@ class _Terms(NamedTuple):
     scale: float
     softcap: float | None
     dropout: float
+
+
+def _autocast(tensor: Tensor) -> Tensor:
+    """Return a tensor as torch's own attention takes it under autocast: float64, which it leaves, aside."""
+    if not tensor.is_floating_point() or tensor.dtype is torch.float64:
+        return tensor
+    return tensor.to(torch.get_autocast_dtype(tensor.device.type))
 
 
 def _traits(name: str, given: Any) -> _Traits:

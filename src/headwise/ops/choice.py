@@ -8,6 +8,7 @@ from typing import Any, Literal
 from headwise.errors import ArgumentError, UnsupportedError
 from headwise.ops import fused, kernel
 from headwise.ops.arguments import Call
+from headwise.ops.routes import DIRECT, Route, route_of
 
 Implementation = Literal["auto", "cpu", "torch", "reference"]
 IMPLEMENTATIONS: tuple[Implementation, ...] = ("auto", "cpu", "torch", "reference")
@@ -28,6 +29,7 @@ class Choice:
 
 
 _KERNEL = Choice("cpu", "kernel", ("the kernel computes this call",))
+_FUSED = Choice("torch", "fused", ("the fused kernel is right for this call",))
 
 
 def check_impl(impl: Any) -> None:
@@ -40,14 +42,29 @@ def choose_for(call: Call, *, impl: Implementation, need_logsumexp: bool) -> Cho
     """Return the choice for a checked call.
 
     Raises:
-        UnsupportedError: `impl="cpu"` was asked for what the kernel does not do.
+        UnsupportedError: `impl="cpu"` or `"reference"` was asked for what it does not do.
 
     """
     check_impl(impl)
+    return choose_on(route_of(call), call, impl=impl, need_logsumexp=need_logsumexp)
+
+
+def choose_on(route: Route, call: Call, *, impl: Implementation, need_logsumexp: bool) -> Choice:
+    """Return the choice for a call that goes this way.
+
+    Raises:
+        UnsupportedError: as `choose_for`.
+
+    """
     if impl == "reference":
+        if route.watcher is not None:
+            raise UnsupportedError(
+                f'impl="reference" works on NumPy arrays, and {route.watcher.text}, which does not see them; '
+                'use impl="auto"'
+            )
         return Choice("reference", "reference", ("the caller named it",))
     if impl != "torch":
-        missing = kernel.why_not(call)
+        missing = _missing(route, call)
         if not missing:
             return _KERNEL
         if impl == "cpu":
@@ -55,7 +72,33 @@ def choose_for(call: Call, *, impl: Implementation, need_logsumexp: bool) -> Cho
                 f'impl="cpu" cannot compute this call: {"; ".join(missing)}; '
                 'use impl="auto", which falls back on torch'
             )
+    unseen = _unseen(route)
+    if unseen is not None:
+        return Choice("torch", "plain", (unseen,))
     obstacles = fused.why_not(call, need_logsumexp=need_logsumexp)
-    if obstacles:
-        return Choice("torch", "plain", obstacles)
-    return Choice("torch", "fused", ("the fused kernel is right for this call",))
+    return Choice("torch", "plain", obstacles) if obstacles else _FUSED
+
+
+def refuse(call: Call, impl: Implementation) -> None:
+    """Refuse a call through the operator that `impl` does not compute.
+
+    Raises:
+        UnsupportedError: `impl="cpu"` was asked for what the kernel does not do.
+
+    """
+    if impl == "cpu":
+        choose_on(DIRECT, call, impl=impl, need_logsumexp=True)
+
+
+def _missing(route: Route, call: Call) -> tuple[str, ...]:
+    """Return the reasons, if any, why the kernel cannot compute a call that goes this way."""
+    missing = kernel.why_not(call)
+    unseen = _unseen(route)
+    return missing if unseen is None else (*missing, unseen)
+
+
+def _unseen(route: Route) -> str | None:
+    """Return who would lose sight of a call that a kernel computes, or None."""
+    if route.watcher is None or route.watcher.knows_operators:
+        return None
+    return f"{route.watcher.text}, which would not see what a kernel does"

@@ -5,16 +5,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from headwise.ops import nonfinite, plain
+from headwise.ops import nonfinite
 from headwise.ops.arguments import Call
-from headwise.ops.grouped import grouped_outer, grouped_product
 
 
 def why_not(call: Call, *, need_logsumexp: bool) -> tuple[str, ...]:
@@ -39,73 +35,21 @@ def why_not(call: Call, *, need_logsumexp: bool) -> tuple[str, ...]:
 def attend(call: Call) -> Tensor:
     """Return the output of the whole call."""
     # In 16 bits the kernel would round the weights too; in float32 only the output is rounded, and no slower.
-    tensors = (tensor.to(call.compute_dtype) for tensor in (call.query, call.key, call.value))
-    output: Tensor = _FusedAttention.apply(call, *tensors, *call.visibility.additive)  # type: ignore[no-untyped-call]  # torch leaves apply untyped
+    query, key, value = (
+        _unit_stride(tensor.to(call.compute_dtype)) for tensor in (call.query, call.key, call.value)
+    )
+    is_causal = call.visibility.is_square_causal
+    with torch.autocast(call.query.device.type, enabled=False):
+        output = functional.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask=None if is_causal else _mask(call),
+            is_causal=is_causal,
+            scale=call.scale,
+            enable_gqa=call.group_size > 1,
+        )
     return call.gated(output).to(call.query.dtype)
-
-
-class _FusedAttention(torch.autograd.Function):
-    """The kernel forwards; backwards the weights of a block of rows are computed again, and exactly.
-
-    The kernel's own backward takes the weights as `exp(score - logsumexp)`. Where scores are large, the
-    rounding of logsumexp makes them sum to something other than 1, and every gradient is off by as much. This
-    one also gives the bias a gradient, and can itself be differentiated.
-    """
-
-    @staticmethod
-    def forward(call: Call, *tensors: Tensor) -> Tensor:
-        call = _with_tensors(call, tensors)
-        is_causal = call.visibility.is_square_causal
-        with torch.autocast(call.query.device.type, enabled=False):
-            return functional.scaled_dot_product_attention(
-                _unit_stride(call.query),
-                _unit_stride(call.key),
-                _unit_stride(call.value),
-                attn_mask=None if is_causal else _mask(call),
-                is_causal=is_causal,
-                scale=call.scale,
-                enable_gqa=call.group_size > 1,
-            )
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        call, *tensors = inputs
-        ctx.call = call
-        ctx.save_for_backward(*tensors)
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
-        call = _with_tensors(ctx.call, ctx.saved_tensors)
-        with torch.autocast(call.query.device.type, enabled=False):
-            return None, *_gradients(call, grad_outputs[0])
-
-
-def _with_tensors(call: Call, tensors: tuple[Tensor, ...]) -> Call:
-    """Return the call on the tensors that autograd handed over: query, key, value and every bias."""
-    query, key, value, *biases = tensors
-    visibility = replace(call.visibility, additive=tuple(biases))
-    return replace(call, query=query, key=key, value=value, visibility=visibility)
-
-
-def _gradients(call: Call, grad_output: Tensor) -> tuple[Tensor, ...]:
-    """Return the gradients of query, key, value and every bias."""
-    key, value = call.key, call.value
-    grad_queries = []
-    grad_key, grad_value = torch.zeros_like(key), torch.zeros_like(value)
-    grad_biases = [torch.zeros_like(bias) for bias in call.visibility.additive]
-    for rows in plain.row_slices(call):
-        weights, _, _ = plain.weigh_rows(call, rows, key, guarded=False)
-        grad_rows = grad_output[:, :, rows]
-        grad_weights = grouped_product(grad_rows, value.mT)
-        grad_scores = weights * (grad_weights - (weights * grad_weights).sum(-1, keepdim=True))
-        grad_value = grad_value + grouped_outer(weights, grad_rows, call.num_kv_heads)
-        scaled = call.scale * grad_scores
-        grad_queries.append(grouped_product(scaled, key))
-        grad_key = grad_key + grouped_outer(scaled, call.query[:, :, rows], call.num_kv_heads)
-        for grad_bias in grad_biases:
-            its_rows = grad_bias[:, :, rows] if grad_bias.shape[2] > 1 else grad_bias
-            its_rows += grad_scores.sum_to_size(its_rows.shape).to(its_rows.dtype)
-    return torch.cat(grad_queries, dim=2), grad_key, grad_value, *grad_biases
 
 
 def _unit_stride(tensor: Tensor) -> Tensor:

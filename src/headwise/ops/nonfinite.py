@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch._C import _functorch as functorch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.linalg import vector_norm
 
@@ -22,8 +23,8 @@ def surely_finite(call: Call) -> bool:
     One pass over query, key and value: `|query_i . key_j|` is at most the product of the whole norms. False
     means "perhaps not": entries beyond 1e19 make a float32 norm overflow while they are finite.
     """
-    if isinstance(call.query, FakeTensor):
-        return False  # there are no numbers to look at
+    if isinstance(call.query, FakeTensor) or functorch.peek_interpreter_stack() is not None:
+        return False  # there are no numbers to look at, or there may be many where one seems to be
     dtype = call.compute_dtype
     query, key, value = (
         vector_norm(tensor.detach(), dtype=dtype) for tensor in (call.query, call.key, call.value)
@@ -40,11 +41,23 @@ def surely_finite(call: Call) -> bool:
 
 def scores(query: Tensor, key: Tensor) -> Tensor:
     """Return query . key; products with non-finite queries or keys are there but carry no gradient."""
-    bad_query, bad_key = (~tensor.detach().isfinite().all(-1, keepdim=True) for tensor in (query, key))
-    clean = grouped_product(query.masked_fill(bad_query, 0.0), key.masked_fill(bad_key, 0.0).mT)
+    clean = grouped_product(without_bad_rows(query), without_bad_rows(key).mT)
     raw = grouped_product(query.detach(), key.detach().mT)
-    bad_key = bad_key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
-    return torch.where(bad_query | bad_key.mT, raw, clean)
+    return torch.where(bad_scores(query, key), raw, clean)
+
+
+def without_bad_rows(tensor: Tensor) -> Tensor:
+    """Return the queries or keys with 0 for those that are not finite."""
+    return tensor.masked_fill(_bad_rows(tensor), 0.0)
+
+
+def bad_scores(query: Tensor, key: Tensor) -> Tensor:
+    """Return which products are with a query or key that is not finite."""
+    return _bad_rows(query) | _bad_rows(key).repeat_interleave(query.shape[1] // key.shape[1], dim=1).mT
+
+
+def _bad_rows(tensor: Tensor) -> Tensor:
+    return ~tensor.detach().isfinite().all(-1, keepdim=True)
 
 
 def weighted_sum(weights: Tensor, value: Tensor, hidden: Tensor | None, *, is_mean: bool) -> Tensor:
@@ -75,3 +88,15 @@ def gated(call: Call, output: Tensor, hidden: Tensor | None) -> Tensor:
     # Finite numbers stay: they are the derivative of the gate.
     found = call.gated(output.masked_fill(removed & ~output.detach().isfinite(), 0.0))
     return found if hidden is None else found.masked_fill(hidden.all(-1, keepdim=True), 0.0)
+
+
+def gated_whole(output: Tensor, head_gates: Tensor, logsumexp: Tensor) -> Tensor:
+    """Return the whole output times the gate of each head, as `gated` does from what an operator returns.
+
+    A row whose logsumexp is -inf sees no key and is 0, or has no softmax and is NaN. Only a gate of 0 changes
+    it.
+    """
+    gates = head_gates[..., None]
+    removed = (gates == 0)[..., None] & ~output.detach().isfinite()
+    factors = torch.where(logsumexp.detach() == -torch.inf, torch.ones_like(gates), gates)
+    return (output.masked_fill(removed, 0.0) * factors[..., None]).to(output.dtype)

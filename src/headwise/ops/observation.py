@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from headwise.errors import ArgumentError
 from headwise.evidence import Collect
-from headwise.ops import arguments, kernel_visit, plain
+from headwise.ops import arguments, kernel_visit, plain, through_operator
+from headwise.ops.arguments import Call
 from headwise.ops.first_key import FirstKey, first_keys
 from headwise.ops.joining import JoinedRows
 from headwise.ops.reducers import Gathering
 from headwise.ops.results import Observation
+from headwise.ops.routes import route_of
 from headwise.ops.rows import RowFacts
 
 
@@ -33,8 +36,8 @@ def observe(
     """Return attention and the evidence of its heads.
 
     The weights are computed a block of rows at a time and shown to one small reducer a statistic, so memory
-    grows with kv_len, not with seq_len x kv_len, unless `Collect(weights=True)` asks for them or autograd
-    keeps them: call it under `torch.no_grad()` where no gradient is needed. Evidence has no gradient.
+    grows with kv_len, not with seq_len x kv_len, unless `Collect(weights=True)` asks for them. Output and
+    logsumexp have gradients, for which everything is computed once more; evidence has none.
 
     Args:
         query: `[batch, num_heads, seq_len, head_dim]`.
@@ -78,15 +81,32 @@ def observe(
         head_gates=head_gates,
     )
     wanted, first = _checked(collect), first_keys(call, first_key)
-    if not kernel_visit.why_not(call):
-        return kernel_visit.observe(call, wanted, first)
-    gathering = Gathering(wanted, call)
+    route = route_of(call)
+    if route.watcher is not None:
+        return _by_operations(call, wanted, first)
+    if not route.needs_gradient:
+        return _observed(call, wanted, first)
+    # The backward pass makes the weights again, so that autograd need not keep those that are looked at.
+    result = through_operator.attend(call, impl="auto", need_logsumexp=True)
+    with torch.no_grad():
+        seen = _observed(call, wanted, first)
+    return Observation(*result, seen.evidence)
+
+
+def _observed(call: Call, collect: Collect, first_key: Tensor) -> Observation:
+    if kernel_visit.why_not(call):
+        return _by_operations(call, collect, first_key)
+    return kernel_visit.observe(call, collect, first_key)
+
+
+def _by_operations(call: Call, collect: Collect, first_key: Tensor) -> Observation:
+    gathering = Gathering(collect, call)
     output, logsumexp = JoinedRows(call.sizes.seq_len), JoinedRows(call.sizes.seq_len)
     for block in plain.blocks(call):
         output.add(block.rows, block.output)
         logsumexp.add(block.rows, block.logsumexp)
-        gathering.add(RowFacts.of(block, call, first))
-    return Observation(output.whole().to(query.dtype), logsumexp.whole(), gathering.evidence())
+        gathering.add(RowFacts.of(block, call, first_key))
+    return Observation(output.whole().to(call.query.dtype), logsumexp.whole(), gathering.evidence())
 
 
 def _checked(collect: Collect | None) -> Collect:

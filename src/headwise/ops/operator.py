@@ -6,10 +6,11 @@ from typing import Any
 
 from torch import Tensor
 
-from headwise.ops import arguments, by_reference, fused, kernel, plain
-from headwise.ops.choice import Choice, Implementation, check_impl, choose_for
+from headwise.ops import arguments, by_reference, fused, kernel, plain, through_operator
+from headwise.ops.choice import Choice, Implementation, check_impl, choose_for, choose_on
 from headwise.ops.dropout import seeded
 from headwise.ops.results import AttentionResult
+from headwise.ops.routes import route_of
 
 
 def attention(
@@ -54,7 +55,7 @@ def attention(
 
     Raises:
         ArgumentError: an argument has a type, shape, dtype, device or value that is not allowed.
-        UnsupportedError: `impl="cpu"` or `"reference"` was asked for what it does not do, such as a gradient.
+        UnsupportedError: `impl="cpu"` or `"reference"` was asked for what it does not do.
 
     Example:
         >>> import torch
@@ -81,7 +82,10 @@ def attention(
         dropout=dropout,
     )
     call = seeded(call)
-    match choose_for(call, impl=impl, need_logsumexp=False).path:
+    route = route_of(call)
+    if route.kind == "operator" and impl != "reference":
+        return through_operator.attend(call, impl=impl, need_logsumexp=False).output
+    match choose_on(route, call, impl=impl, need_logsumexp=False).path:
         case "kernel":
             return kernel.attend(call)
         case "fused":
@@ -118,7 +122,7 @@ def attention_with_logsumexp(
 
     Raises:
         ArgumentError: an argument has a type, shape, dtype, device or value that is not allowed.
-        UnsupportedError: `impl="cpu"` or `"reference"` was asked for what it does not do, such as a gradient.
+        UnsupportedError: `impl="cpu"` or `"reference"` was asked for what it does not do.
 
     Example:
         >>> import torch
@@ -142,7 +146,10 @@ def attention_with_logsumexp(
         dropout=dropout,
     )
     call = seeded(call)
-    match choose_for(call, impl=impl, need_logsumexp=True).path:
+    route = route_of(call)
+    if route.kind == "operator" and impl != "reference":
+        return through_operator.attend(call, impl=impl, need_logsumexp=True)
+    match choose_on(route, call, impl=impl, need_logsumexp=True).path:
         case "kernel":
             return kernel.attend_with_logsumexp(call)
         case "reference":

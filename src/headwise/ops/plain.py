@@ -73,12 +73,22 @@ def weigh_rows(
 
     `guarded` keeps NaN and infinity apart, which costs a second product.
     """
+    return weigh_scores(call, rows, score_rows(call, rows, key, guarded=guarded), guarded=guarded)
+
+
+def score_rows(call: Call, rows: slice, key: Tensor, *, guarded: bool) -> Tensor:
+    """Return the scores of the queries `rows`, capped, before bias and mask."""
     query = call.scale * call.query[:, :, rows].to(key.dtype)
     scores = nonfinite.scores(query, key) if guarded else grouped_product(query, key.mT)
-    if call.softcap is not None:
-        scores = call.softcap * torch.tanh(scores / call.softcap)
+    return scores if call.softcap is None else call.softcap * torch.tanh(scores / call.softcap)
+
+
+def weigh_scores(
+    call: Call, rows: slice, scores: Tensor, *, guarded: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return what `weigh_rows` does from the scores."""
     hidden = call.visibility.hidden(rows)
-    bias = call.visibility.bias(rows, hidden, key.dtype)
+    bias = call.visibility.bias(rows, hidden, scores.dtype)
     if bias is not None:
         scores = scores + bias.centred
     weights, logsumexp = _softmax(scores, hidden)
@@ -88,7 +98,7 @@ def weigh_rows(
         if guarded:
             # The softmax of nothing but -inf is NaN; beside a sink such a row has one, and its weights are 0.
             weights = weights.masked_fill((logsumexp == -torch.inf)[..., None], 0.0)
-        weights, logsumexp = _join_sinks(weights, logsumexp, call.sinks[:, None], hidden)
+        weights, logsumexp = _join_sinks(weights, logsumexp, call.sinks[..., None], hidden)
     return weights, logsumexp, hidden
 
 

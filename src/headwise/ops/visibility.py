@@ -44,16 +44,27 @@ class IntervalMemory(NamedTuple):
 class Visibility:
     """A resolved mask and bias.
 
-    - intervals: the structured part, NumPy, `[batch or 1, seq_len]`
+    - structured: the masks that are one interval of keys per row
     - boolean: tensors of rank 4 (batch, head, seq, kv), sizes of 1 not expanded, True means may attend
     - additive: float tensors of the same form; -inf hides, anything finite is added
     """
 
     sizes: masks.Sizes
     device: torch.device
-    intervals: masks.Intervals
+    structured: tuple[masks.StructuredMask, ...]
     boolean: tuple[Tensor, ...]
     additive: tuple[Tensor, ...]
+
+    @cached_property
+    def intervals(self) -> masks.Intervals:
+        """The keys that the structured masks let each row see, NumPy, `[batch or 1, seq_len]`."""
+        return masks.resolve(masks.Intersection(self.structured), self.sizes).intervals
+
+    def check_fit(self) -> None:
+        """Refuse structured masks that do not fit the sizes."""
+        sizes = self.sizes
+        if all(type(size) is int for size in (sizes.batch, sizes.seq_len, sizes.kv_len)):
+            self.intervals  # noqa: B018 - finding them is the check
 
     @cached_property
     def interval_memory(self) -> IntervalMemory:
@@ -115,12 +126,15 @@ class Visibility:
 def resolve(mask: Any, bias: Any, sizes: masks.Sizes, device: torch.device) -> Visibility:
     """Return what `mask` and `bias` mean on a problem of these sizes.
 
+    While torch traces, the sizes may be symbols, and it is for the operator to say whether a structured mask
+    fits them.
+
     Raises:
         ArgumentError: a shape does not fit, a bias is boolean, or a tensor lies on another device.
 
     """
-    resolved = masks.resolve(mask, sizes)
-    dense = [("mask", part) for part in resolved.dense]
+    parts = () if mask is None else masks.as_mask(mask).parts
+    dense = [("mask", part) for part in parts if isinstance(part, masks.Dense)]
     if bias is not None:
         dense.append(("bias", as_bias(bias)))
     boolean: list[Tensor] = []
@@ -129,7 +143,11 @@ def resolve(mask: Any, bias: Any, sizes: masks.Sizes, device: torch.device) -> V
         tensor = _to_tensor(name, part.tensor, device)
         tensor = tensor.reshape(masks.broadcast_shape(name, tuple(tensor.shape), part.axes, sizes))
         (boolean if part.is_boolean else additive).append(tensor)
-    return Visibility(sizes, device, resolved.intervals, tuple(boolean), tuple(additive))
+    structured = tuple(part for part in parts if isinstance(part, masks.StructuredMask))
+    found = Visibility(sizes, device, structured, tuple(boolean), tuple(additive))
+    if not torch.compiler.is_compiling():
+        found.check_fit()
+    return found
 
 
 def as_bias(bias: Any) -> masks.Dense:

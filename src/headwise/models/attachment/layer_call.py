@@ -68,7 +68,10 @@ class LayerCall(NamedTuple):
 
         """
         call = self._first_keys(self.written_keys() if kv_len is None else kv_len)
-        with torch.no_grad():  # evidence has no gradient
+        # Watching a head must change no number: the output is the one of an unwatched layer. The kernel's is
+        # the same bits whatever is collected, and whatever hidden keys were left off; but nothing is dropped.
+        is_the_same = not self.dropout and self._is_for_the_kernel(head_gates)
+        with torch.set_grad_enabled(is_the_same and torch.is_grad_enabled()):
             seen = ops.observe(
                 call.query,
                 call.key,
@@ -77,9 +80,6 @@ class LayerCall(NamedTuple):
                 collect=collect,
                 first_key=first_key,
             )
-        # Watching a head must change no number: the output is the one of an unwatched layer. The kernel's is
-        # the same bits whatever is collected, and whatever hidden keys were left off; but nothing is dropped.
-        is_the_same = not self.dropout and self._is_for_the_kernel(head_gates)
         output = seen.output if is_the_same else self.attend(head_gates)
         return output, seen.evidence
 

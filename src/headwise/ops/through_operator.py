@@ -1,0 +1,27 @@
+"""A call by way of the torch operator `headwise::attention`, which whoever follows torch sees."""
+
+from __future__ import annotations
+
+from headwise.ops import nonfinite, registered_flops, registered_gradient, registered_vmap
+from headwise.ops.arguments import Call
+from headwise.ops.choice import Implementation, refuse
+from headwise.ops.registered import ATTENTION, Terms
+from headwise.ops.results import AttentionResult
+
+# What an operator is beside its computation stands in rooms of its own.
+REGISTERED = (registered_flops, registered_gradient, registered_vmap)
+
+
+def attend(call: Call, *, impl: Implementation, need_logsumexp: bool) -> AttentionResult:
+    """Return output and logsumexp of the whole call; the latter only if it is needed.
+
+    Raises:
+        UnsupportedError: `impl="cpu"` was asked for what the kernel does not do, or the reference for what
+            only an operator does.
+
+    """
+    refuse(call, impl)
+    output, logsumexp, _ = ATTENTION(*Terms.of(call), impl, need_logsumexp)
+    if call.head_gates is not None:
+        output = nonfinite.gated_whole(output, call.head_gates, logsumexp)
+    return AttentionResult(output, logsumexp)
