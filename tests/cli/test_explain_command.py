@@ -7,6 +7,8 @@ from typer.testing import CliRunner
 
 from headwise.cli.app import app
 from headwise.verbs.explain import explain_two_heads
+from headwise.verbs.explain.bank import explain_bank
+from headwise.verbs.explain.bank.render_json import to_json as bank_to_json
 from headwise.verbs.explain.render_json import to_json
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -58,6 +60,15 @@ def test_the_defaults_of_the_command_are_those_of_the_function() -> None:
     assert json.loads(done.stdout) == to_json(explain_two_heads())
 
 
+def test_the_bank_and_its_seed() -> None:
+    done = CliRunner().invoke(app, ["explain", "bank", "--seed", "5", "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout) == bank_to_json(explain_bank(seed=5))
+    told = CliRunner().invoke(app, ["explain", "bank"])
+    assert told.exit_code == 0, told.output
+    assert told.stdout.startswith('One head or two: "The bank raised rates"\n')
+
+
 def test_a_person_gets_a_story_without_colour_codes_in_a_pipe(run: Run) -> None:
     done = run("explain", "two-heads", "--tokens", "\x1b[31mred,[bold]b[/bold]")
     assert (done.returncode, done.stderr) == (0, "")
@@ -70,7 +81,13 @@ def test_a_person_gets_a_story_without_colour_codes_in_a_pipe(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["bank"], "error: there is nothing named 'bank' to explain; there is: two-heads\n"),
+        (["bonk"], "error: there is nothing named 'bonk' to explain; there is: two-heads, bank\n"),
+        (
+            ["bank", "--tokens", "cat"],
+            "error: --tokens is an option of two-heads, and bank was asked for; leave it out\n",
+        ),
+        (["bank", "--num-kv-heads", "2", "--causal"], "error: --causal is an option of two-heads"),
+        (["bank", "--seed", "-1"], "error: seed=-1 is no seed"),
         (["two-heads", "--tokens", "cat,,mat"], "error: token 1 is ''; each of the tokens is a string"),
         (["two-heads", "--num-heads", "3"], "error: num_heads=3 does not divide d_model=4"),
         (["two-heads", "--seed", "-1"], "error: seed=-1 is no seed"),

@@ -6,16 +6,16 @@ from typing import Annotated
 
 import typer
 
+from headwise.cli.explain_request import OPTIONS_OF, check_options, check_subject
 from headwise.cli.options import DebugOption, JsonOption, console, write_json
-from headwise.errors import ArgumentError
 
-SUBJECTS = ("two-heads",)
 DEFAULT_TOKENS = ["cat", "sat", "mat"]
 
 
 def explain_command(
+    context: typer.Context,
     subject: Annotated[
-        str, typer.Argument(metavar="SUBJECT", help=f"What to explain: {', '.join(SUBJECTS)}.")
+        str, typer.Argument(metavar="SUBJECT", help=f"What to explain: {', '.join(OPTIONS_OF)}.")
     ],
     *,
     tokens: Annotated[
@@ -32,7 +32,7 @@ def explain_command(
     head_dim: Annotated[
         int | None, typer.Option(help="Width of one head; d_model / num_heads if left out.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the random weights.")] = 3,
+    seed: Annotated[int, typer.Option(help="Of the random numbers.")] = 3,
     causal: Annotated[
         bool, typer.Option("--causal", help="A token sees itself and earlier ones only.")
     ] = False,
@@ -42,9 +42,15 @@ def explain_command(
     """Show how attention arrives at its numbers.
 
     `two-heads`: every step of a small example with its shapes and numbers, from the input to the output.
+
+    `bank`: what one head can fetch for "bank" in "The bank raised rates", and what two can; and why scores
+    are divided by sqrt(head_dim).
     """
-    if subject not in SUBJECTS:
-        raise ArgumentError(f"there is nothing named {subject!r} to explain; there is: {', '.join(SUBJECTS)}")
+    check_subject(subject)
+    check_options(subject, context)
+    if subject == "bank":
+        _explain_bank(seed, as_json=as_json)
+        return
     # Here and not above, for `plan` and `--help` need no NumPy.
     from headwise.verbs.explain import explain_two_heads
     from headwise.verbs.explain.render_json import to_json
@@ -63,6 +69,19 @@ def explain_command(
         write_json(to_json(found))
     else:
         print_explanation(found, console())
+
+
+def _explain_bank(seed: int, *, as_json: bool) -> None:
+    # NumPy again.
+    from headwise.verbs.explain.bank import explain_bank
+    from headwise.verbs.explain.bank.render_json import to_json
+    from headwise.verbs.explain.bank.render_text import print_bank
+
+    found = explain_bank(seed=seed)
+    if as_json:
+        write_json(to_json(found))
+    else:
+        print_bank(found, console())
 
 
 def _split_at_commas(given: list[str]) -> list[str]:

@@ -15,6 +15,7 @@ from headwise.counts import checked_size
 from headwise.errors import ArgumentError
 from headwise.layout import HeadLayout
 from headwise.verbs.explain.result import Explanation, HeadTrace, Matrix
+from headwise.verbs.explain.seeds import checked_seed
 
 GIVEN_ROWS = {
     "cat": (1.0, 0.0, 1.0, 0.0),
@@ -24,7 +25,6 @@ GIVEN_ROWS = {
 MOST_TOKENS = 64
 WIDEST = 256
 MOST_HEADS = 64
-LARGEST_SEED = 2**32 - 1
 
 Draw = Callable[[int, int], Matrix]
 
@@ -155,9 +155,8 @@ def _weights(drawn: Matrix) -> Matrix:
 
 
 def _generator(seed: int) -> Draw:
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= LARGEST_SEED:
-        raise ArgumentError(f"seed={seed!r} is no seed; pass an integer from 0 to {LARGEST_SEED}")
-    return np.random.RandomState(seed).randn  # the legacy generator: the published example was drawn with it
+    # The legacy generator: the published example was drawn with it.
+    return np.random.RandomState(checked_seed(seed)).randn
 
 
 def _checked_tokens(tokens: Sequence[str]) -> tuple[str, ...]:

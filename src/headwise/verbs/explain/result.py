@@ -38,7 +38,7 @@ class HeadTrace:
     output: Matrix
 
     def __post_init__(self) -> None:
-        _freeze_matrices(self)
+        freeze_matrices(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,10 +64,11 @@ class Explanation:
     output: Matrix
 
     def __post_init__(self) -> None:
-        _freeze_matrices(self)
+        freeze_matrices(self)
 
 
-def _freeze_matrices(result: Any) -> None:
+def freeze_matrices(result: Any) -> None:
+    """Make every array of a result read-only."""
     # A frozen dataclass keeps its attributes, not what is inside an array.
     for field in fields(result):
         if isinstance(found := getattr(result, field.name), np.ndarray):
