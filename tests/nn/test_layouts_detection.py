@@ -170,6 +170,14 @@ HIDDEN = torch.ones(2, 7, 24)
         ({"output": HIDDEN[:0]}, r"output has shape \(0, 7, 24\)"),
         ({"output": HIDDEN[:1]}, r"output has shape \(1, 7, 24\); .* it is \(2, 7, 24\)"),
         ({"output": HIDDEN[..., :5]}, r"out_proj\.bias has shape \(24,\), and the output is 5 wide"),
+        ({"weights": HIDDEN}, "weights is a Tensor; pass names and tensors"),
+        ({"inputs": (HIDDEN, HIDDEN)}, r"inputs are 2 tensors; pass one, or three: query, key and value"),
+        ({"inputs": "text"}, r"inputs \(query\) is a str; pass a tensor or an array of numbers"),
+        ({"output": (HIDDEN, None)}, r"output is a tuple; pass its first tensor, as output\[0\]"),
+        ({"output": "text"}, "output is a str; pass a tensor or an array of numbers"),
+        ({"tolerance": -1.0}, r"tolerance=-1\.0 must be a number of at least 0, such as 0\.001"),
+        ({"tolerance": "a"}, "tolerance='a' must be a number of at least 0"),
+        ({"tolerance": float("nan")}, "tolerance=nan must be a number of at least 0"),
         ({"rope": 10_000.0}, r"rope=10000\.0 is a float; pass a Rope"),
         ({"rope": Rope(rotary_dim=6)}, "turn 6 elements of a head of head_dim=4"),
         ({"inputs": (HIDDEN, HIDDEN[:, :5], HIDDEN[:, :5]), "rope": Rope()}, "they are of the same tokens"),
@@ -179,6 +187,28 @@ def test_what_nothing_can_be_judged_by_is_refused(changed: dict[str, Any], messa
     call = {"weights": write_weights(made(), "torch"), "inputs": HIDDEN, "output": HIDDEN, **changed}
     with pytest.raises(ArgumentError, match=message):
         detect_layout(call.pop("weights"), call.pop("inputs"), call.pop("output"), num_heads=HEADS, **call)
+
+
+def test_fused_and_apart_at_once_fits_nothing() -> None:
+    inputs, weights = given(), made()
+    state = {**write_weights(weights, "torch"), "query": torch.ones(24, 24)}
+    found = detect_layout(state, inputs, attend(weights, inputs), num_heads=HEADS)
+    assert found.fits == ()
+    assert "in_proj_weight and query hold the same part" in found.refused["torch"]
+    state = {**write_weights(weights, "torch"), "value_bias": torch.ones(24)}
+    found = detect_layout(state, inputs, attend(weights, inputs), num_heads=HEADS)
+    assert "in_proj_bias and value_bias hold the same part" in found.refused["gpt_neox"]
+
+
+def test_arrays_are_taken_as_inputs_and_output_too() -> None:
+    inputs, weights = given(), made()
+    state = {name: tensor.numpy() for name, tensor in write_weights(weights, "keras").items()}
+    output = attend(weights, inputs, mask=Causal()).numpy()
+    found = detect_layout(state, inputs[0].numpy(), output, num_heads=HEADS)
+    assert found.only().layouts == ("keras", "flax")
+    assert found.only().causal
+    again = detect_layout(state, [each.numpy() for each in inputs], output, num_heads=HEADS)
+    assert again.only() == found.only()
 
 
 def test_an_output_of_nothing_but_its_bias_is_refused() -> None:

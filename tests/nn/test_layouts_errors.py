@@ -159,3 +159,40 @@ def test_rotary_sizes_that_cannot_be() -> None:
         interleaved(odd)
     with pytest.raises(ArgumentError, match="'llama_meta': rotary positions turn 3 elements"):
         write_weights(odd, "llama_meta")
+
+
+def test_what_is_no_state_is_refused() -> None:
+    module = torch.nn.MultiheadAttention(24, 6)
+    with pytest.raises(
+        ArgumentError, match=r"state is a MultiheadAttention; pass names and tensors, .*\.state_dict\(\)"
+    ):
+        read_weights(module, "torch", num_heads=6)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=r"state is a list; pass names and tensors"):
+        read_weights([], "torch", num_heads=6)  # type: ignore[arg-type]
+
+
+def test_what_are_no_weights_by_head_is_refused() -> None:
+    given = state("torch")
+    for change in (
+        lambda: write_weights(given, "llama"),  # type: ignore[arg-type]
+        lambda: half_split(given),  # type: ignore[arg-type]
+        lambda: interleaved(given),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(
+            ArgumentError, match=r"weights is a dict; pass HeadWeights, as read_weights returns"
+        ):
+            change()
+    arrays = {name: tensor.numpy() for name, tensor in pieces().items()}
+    with pytest.raises(ArgumentError, match="query is a ndarray; pass a tensor"):
+        HeadWeights(**arrays)
+    with pytest.raises(ArgumentError, match="out_bias is a list; pass a tensor"):
+        HeadWeights(**pieces(), out_bias=[0.0])  # type: ignore[arg-type]
+
+
+def test_the_same_part_twice_is_never_read_in_part() -> None:
+    """Fused and apart at once: one of the two would be passed over."""
+    both = {**state("torch"), "k_proj_weight": torch.ones(24, 24)}
+    with pytest.raises(
+        ArgumentError, match=r"'torch': in_proj_weight and k_proj_weight hold the same part; give one"
+    ):
+        read_weights(both, "torch", num_heads=6)

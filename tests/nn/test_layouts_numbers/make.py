@@ -1,9 +1,12 @@
 """Make the numbers that Keras and Flax give for small attention layers, which the tests are held to.
 
 The tests depend on neither: its weights and outputs for one input are all that is asked of a framework. Where
-both are installed, run this as `KERAS_BACKEND=jax python tests/nn/test_layouts_numbers/make.py`.
+both are installed (`pip install keras flax`), run this as
+`KERAS_BACKEND=jax python tests/nn/test_layouts_numbers/make.py`; with `--check` it writes nothing, but says
+whether the frameworks installed still give the numbers that are stored.
 """
 
+import sys
 from pathlib import Path
 
 import flax
@@ -69,9 +72,9 @@ def nnx_layer() -> Arrays:
     return {**weights, **inputs, "output": np.asarray(output)}
 
 
-def main() -> None:
+def made() -> dict[str, Arrays]:
     jax.config.update("jax_default_matmul_precision", "highest")
-    made = {
+    return {
         "keras_cross": keras_layer(
             keras.layers.MultiHeadAttention(3, 4, value_dim=5, output_shape=(8,), name="a"),
             1,
@@ -84,7 +87,26 @@ def main() -> None:
         "flax_linen": linen_layer(),
         "flax_nnx_grouped": nnx_layer(),
     }
-    for name, arrays in made.items():
+
+
+def check() -> int:
+    """Say what differs from the files; return 1 if anything does."""
+    differing = 0
+    for name, arrays in made().items():
+        with np.load(HERE / f"{name}.npz") as stored:
+            before = dict(stored)
+        if before.keys() != arrays.keys():
+            print(f"{name}: other parameters, {sorted(before.keys() ^ arrays.keys())}")  # noqa: T201  # a script says what it finds
+            differing += 1
+            continue
+        error = max(float(np.abs(arrays[key] - before[key]).max()) for key in before)
+        print(f"{name}: largest difference {error:.1e}")  # noqa: T201  # a script says what it finds
+        differing += error > 1e-5
+    return int(differing > 0)
+
+
+def write() -> None:
+    for name, arrays in made().items():
         np.savez_compressed(HERE / f"{name}.npz", **arrays)
     (HERE / "versions.txt").write_text(
         f"keras {keras.__version__}\nflax {flax.__version__}\njax {jax.__version__}\n"
@@ -92,4 +114,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if "--check" in sys.argv:
+        sys.exit(check())
+    write()

@@ -42,7 +42,8 @@ def read_weights(
             as neighbours; head_dim by default.
 
     Raises:
-        ArgumentError: there is no such layout, a parameter is missing or unknown, or a shape does not fit.
+        ArgumentError: there is no such layout, a parameter is missing, unknown or there twice (fused and
+            apart), or a shape does not fit.
 
     Example:
         A layer of GPT-2 becomes one of headwise:
@@ -62,6 +63,7 @@ def read_weights(
         <All keys matched successfully>
 
     """
+    check_state("state", state)
     chosen = _layout(layout)
     roles = {name: role for role, name in chosen.names.items()}
     unknown = sorted(set(state) - set(roles) - set(chosen.skipped))
@@ -107,6 +109,15 @@ def write_weights(weights: HeadWeights, layout: str, *, rotary_dim: int | None =
 
     """
     return write(_layout(layout), weights, rotary_dim=rotary_dim)
+
+
+def check_state(name: str, given: Any) -> None:
+    """Refuse what holds no tensors by name."""
+    if not isinstance(given, Mapping):
+        raise ArgumentError(
+            f"{name} is a {type(given).__name__}; pass names and tensors, such as module.state_dict() of the "
+            "attention layer"
+        )
 
 
 def as_tensor(name: str, given: Any) -> Tensor:

@@ -12,9 +12,10 @@ from torch import Tensor
 from headwise.counts import checked_size
 from headwise.errors import ArgumentError
 from headwise.masks import Causal
-from headwise.nn.layouts.conversion import as_tensor
+from headwise.nn.layouts.conversion import as_tensor, check_state
 from headwise.nn.layouts.detection import Detection, LayoutFit
 from headwise.nn.layouts.forward import attend
+from headwise.nn.layouts.judged import check_finite, checked_inputs, checked_output, checked_tolerance
 from headwise.nn.layouts.layout import ROLES
 from headwise.nn.layouts.reading import Given, read
 from headwise.nn.layouts.table import LAYOUTS
@@ -30,8 +31,8 @@ _ROLE_OF = {
 
 def detect_layout(
     weights: Mapping[str, Any],
-    inputs: Tensor | tuple[Tensor, Tensor, Tensor],
-    output: Tensor,
+    inputs: Any,
+    output: Any,
     *,
     num_heads: int,
     num_kv_heads: int | None = None,
@@ -50,7 +51,8 @@ def detect_layout(
     Args:
         weights: name to tensor or array, as in `read_weights`; other names than those of a known layout are
             renamed to the part they play: `query key value qkv out`, a bias `query_bias` and so on.
-        inputs: what the layer was given, `[batch, seq_len, d_model]`; three for query, key and value.
+        inputs: what the layer was given, a tensor or array `[batch, seq_len, d_model]`; three for query, key
+            and value.
         output: what it gave, after the output projection, `[batch, seq_len, out_dim]`.
         num_heads: query heads.
         num_kv_heads: held against what the shapes say, if given.
@@ -82,15 +84,11 @@ def detect_layout(
             f"rope={rope!r} is a {type(rope).__name__}; pass a Rope, such as Rope(base=10000.0)"
         )
     given = _by_role(weights)
-    output = output.detach()
-    query, key, value = inputs if isinstance(inputs, tuple) else (inputs, inputs, inputs)
-    three = (query.detach(), key.detach(), value.detach())
-    for name, tensor in zip(("query", "key", "value"), three, strict=True):
-        _check_sequence(f"inputs ({name})", tensor)
-    _check_sequence("output", output)
+    three, output = checked_inputs(inputs), checked_output(output)
     size = _size_of_heads_share(output, given)
     dtypes = [tensor.dtype for tensor in (*three, output, *given.tensors.values())]
-    limit = max(torch.finfo(dtype).eps for dtype in dtypes) ** 0.5 if tolerance is None else tolerance
+    coarsest = max(torch.finfo(dtype).eps for dtype in dtypes)
+    limit = coarsest**0.5 if tolerance is None else checked_tolerance(tolerance)
     readings, refused = _readings(
         given,
         num_heads=checked_size("num_heads", num_heads),
@@ -118,6 +116,7 @@ def detect_layout(
 
 
 def _by_role(weights: Mapping[str, Any]) -> Given:
+    check_state("weights", weights)
     unknown = sorted(set(weights) - set(_ROLE_OF) - _SKIPPED)
     if unknown:
         raise ArgumentError(
@@ -137,7 +136,7 @@ def _by_role(weights: Mapping[str, Any]) -> Given:
     for role, tensor in tensors.items():
         if not tensor.is_floating_point():
             raise ArgumentError(f"{names[role]} holds {tensor.dtype}; give the weights dequantised")
-        _check_finite(names[role], tensor)
+        check_finite(names[role], tensor)
     return Given(tensors, names)
 
 
@@ -170,21 +169,6 @@ def _readings(
         else:
             same.append(layout.name)
     return readings, refused
-
-
-def _check_sequence(name: str, tensor: Tensor) -> None:
-    if tensor.dim() != 3 or not tensor.is_floating_point() or tensor.numel() == 0:
-        raise ArgumentError(
-            f"{name} has shape {tuple(tensor.shape)} and dtype {tensor.dtype}; it must be "
-            "[batch, length, width], floating point, and not empty"
-        )
-    _check_finite(name, tensor)
-
-
-def _check_finite(name: str, tensor: Tensor) -> None:
-    if not tensor.isfinite().all():
-        count = int((~tensor.isfinite()).sum())
-        raise ArgumentError(f"{name} holds {count} NaN or infinite numbers, by which nothing can be judged")
 
 
 def _check_inputs(reading: HeadWeights, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:

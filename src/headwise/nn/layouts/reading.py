@@ -77,6 +77,12 @@ def _check_fusion(layout: Layout, given: Given) -> None:
     for role in ("qkv", "qkv_bias"):
         if role in given.tensors and layout.rows is None:
             raise ArgumentError(f"{given.names[role]} fuses what lies apart here; given are {given.listed()}")
+    for end in ("", "_bias"):
+        apart = next((role for name in QKV if (role := f"{name}{end}") in given.tensors), None)
+        if apart is not None and f"qkv{end}" in given.tensors:
+            raise ArgumentError(
+                f"{given.names[f'qkv{end}']} and {given.names[apart]} hold the same part; give one of the two"
+            )
     if "qkv" not in given.tensors and "query" not in layout.names:
         raise ArgumentError(
             f"one parameter ({layout.names['qkv']}) holds query, key and value here; given are "

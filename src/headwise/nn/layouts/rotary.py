@@ -12,7 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from headwise.nn.layouts.weights import HeadWeights
+from headwise.nn.layouts.weights import HeadWeights, check_weights
 from headwise.rope import Rope
 
 
@@ -39,6 +39,7 @@ def half_split(weights: HeadWeights, *, rotary_dim: int | None = None) -> HeadWe
     halves.
 
     """
+    check_weights(weights)
     size = Rope(rotary_dim=rotary_dim).rotary_dim_of(weights.heads.head_dim)
     pairs = torch.arange(size).view(-1, 2)
     return _reordered(weights, pairs.T.flatten())
@@ -46,6 +47,7 @@ def half_split(weights: HeadWeights, *, rotary_dim: int | None = None) -> HeadWe
 
 def interleaved(weights: HeadWeights, *, rotary_dim: int | None = None) -> HeadWeights:
     """Return half-split weights in interleaved order; the inverse of `half_split`, bit for bit."""
+    check_weights(weights)
     size = Rope(rotary_dim=rotary_dim).rotary_dim_of(weights.heads.head_dim)
     halves = torch.arange(size).view(2, -1)
     return _reordered(weights, halves.T.flatten())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -58,6 +59,8 @@ class HeadWeights:
     out_bias: Tensor | None = None
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            _check_tensor(field.name, getattr(self, field.name), optional=field.name.endswith("_bias"))
         for name, axes in _AXES.items():
             weight = getattr(self, name)
             if weight.dim() != 3:
@@ -149,6 +152,19 @@ _AXES = {
     "value": "[num_kv_heads, value_head_dim, value_dim]",
     "out": "[num_heads, value_head_dim, out_dim]",
 }
+
+
+def check_weights(given: Any) -> None:
+    """Refuse what is no weights by head."""
+    if not isinstance(given, HeadWeights):
+        raise ArgumentError(
+            f"weights is a {type(given).__name__}; pass HeadWeights, as read_weights returns them"
+        )
+
+
+def _check_tensor(name: str, given: Any, *, optional: bool) -> None:
+    if not isinstance(given, Tensor) and not (optional and given is None):
+        raise ArgumentError(f"{name} is a {type(given).__name__}; pass a tensor")
 
 
 def _same(name: str, one: Tensor, other_name: str, other: Tensor, *, axis: int, what: str) -> None:

@@ -10,7 +10,7 @@ from headwise.nn.layouts.forms import stored_bias, stored_out, stored_projection
 from headwise.nn.layouts.layout import QKV, Layout
 from headwise.nn.layouts.rotary import interleaved
 from headwise.nn.layouts.rows import Projections
-from headwise.nn.layouts.weights import HeadWeights
+from headwise.nn.layouts.weights import HeadWeights, check_weights
 
 
 def write(layout: Layout, weights: HeadWeights, *, rotary_dim: int | None) -> dict[str, Tensor]:
@@ -20,6 +20,7 @@ def write(layout: Layout, weights: HeadWeights, *, rotary_dim: int | None) -> di
         ArgumentError: no module of this layout can hold the weights.
 
     """
+    check_weights(weights)
     try:
         layout.limits.check(weights)
         ordered = interleaved(weights, rotary_dim=rotary_dim) if layout.interleaved_rotary else weights
