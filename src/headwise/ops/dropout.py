@@ -49,7 +49,7 @@ def terms(call: Call) -> Terms:
     """
     if not call.dropout:
         return Terms(0, 0, 1.0)
-    return Terms(int(_seed_of(call)), threshold_of(call.dropout), 1.0 / (1.0 - call.dropout))
+    return Terms(int(_seed_of(call)), threshold_of(call.dropout), _growth_of(call))
 
 
 def kept(call: Call, rows: slice) -> Tensor:
@@ -64,7 +64,7 @@ def kept(call: Call, rows: slice) -> Tensor:
     words, sizes = _words(call, rows), call.sizes
     # [batch, num_heads, rows, counters, WORDS] -> [batch, num_heads, rows, keys]
     drawn = torch.stack([word >= threshold_of(call.dropout) for word in words], -1).flatten(-2)
-    return drawn[..., : sizes.kv_len].to(call.compute_dtype) * 1.0 / (1.0 - call.dropout)
+    return drawn[..., : sizes.kv_len].to(call.compute_dtype) * _growth_of(call)
 
 
 def _words(call: Call, rows: slice) -> list[Tensor]:
@@ -75,14 +75,14 @@ def _words(call: Call, rows: slice) -> list[Tensor]:
     positions = torch.arange(rows.start, rows.stop, device=device)[:, None]
     counters = torch.arange(-(-sizes.kv_len // WORDS), device=device)
     seed = _seed_of(call)
-    keys = seed & _LOW_HALF, (seed >> 32) & _LOW_HALF
-    return philox((counters, positions, heads, torch.zeros_like(heads)), keys)
+    return philox((counters, positions, heads, torch.zeros_like(heads)), (seed, seed >> 32))
 
 
 def philox(counters: tuple[Tensor, ...], keys: tuple[Tensor, Tensor]) -> list[Tensor]:
     """Return the four random words of each counter, int64 from 0 to 2^32 - 1, in the shape of all of them.
 
-    counters and keys are such words too, four and two, and broadcast; they stay small while they can.
+    counters and keys are such words too, four and two, and broadcast; they stay small while they can. What
+    lies above the low half of a key means nothing.
     """
     first, second, third, fourth = counters
     for done in range(ROUNDS):
@@ -92,7 +92,7 @@ def philox(counters: tuple[Tensor, ...], keys: tuple[Tensor, Tensor]) -> list[Te
         first = _scrambled(right >> 32, second, keys[0], over=is_joined)
         third = _scrambled(left >> 32, fourth, keys[1], over=is_joined)
         second, fourth = right, left  # their high halves are masked wherever they arrive
-        keys = (keys[0] + KEY_STEPS[0]) & _LOW_HALF, (keys[1] + KEY_STEPS[1]) & _LOW_HALF
+        keys = keys[0] + KEY_STEPS[0], keys[1] + KEY_STEPS[1]
     return [first, second & _LOW_HALF, third, fourth & _LOW_HALF]
 
 
@@ -101,6 +101,10 @@ def _scrambled(high: Tensor, word: Tensor, key: Tensor, *, over: bool) -> Tensor
     if over:
         return high.bitwise_xor_(word).bitwise_xor_(key).bitwise_and_(_LOW_HALF)
     return (high ^ word ^ key) & _LOW_HALF
+
+
+def _growth_of(call: Call) -> float:
+    return 1.0 / (1.0 - call.dropout)
 
 
 def _seed_of(call: Call) -> Tensor:
