@@ -6,10 +6,13 @@ import pytest
 from typer.testing import CliRunner
 
 from headwise.cli.app import app
+from headwise.models.opening.opened_model import OpenedModel
 from headwise.verbs.explain import explain_two_heads
 from headwise.verbs.explain.bank import explain_bank
 from headwise.verbs.explain.bank.render_json import to_json as bank_to_json
 from headwise.verbs.explain.render_json import to_json
+from headwise.verbs.explain_model import explain_model
+from headwise.verbs.explain_model.render_json import to_json as model_to_json
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -69,6 +72,16 @@ def test_the_bank_and_its_seed() -> None:
     assert told.stdout.startswith('One head or two: "The bank raised rates"\n')
 
 
+def test_a_model_is_traced_and_every_option_reaches_it(minilm: OpenedModel) -> None:
+    asked = ["minilm-l6", "--text", "The bank raised rates", "--layer", "1", "--head", "4", "--query", "-3"]
+    done = CliRunner().invoke(app, ["explain", *asked, "--json"])
+    assert done.exit_code == 0, done.output
+    expected = explain_model(minilm, "The bank raised rates", layer=1, head=4, query=3)
+    assert json.loads(done.stdout) == model_to_json(expected)
+    told = CliRunner().invoke(app, ["explain", *asked])
+    assert told.stdout.startswith("minilm-l6, layer 1, head 4: one call, step by step\n")
+
+
 def test_a_person_gets_a_story_without_colour_codes_in_a_pipe(run: Run) -> None:
     done = run("explain", "two-heads", "--tokens", "\x1b[31mred,[bold]b[/bold]")
     assert (done.returncode, done.stderr) == (0, "")
@@ -81,7 +94,18 @@ def test_a_person_gets_a_story_without_colour_codes_in_a_pipe(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["bonk"], "error: there is nothing named 'bonk' to explain; there is: two-heads, bank\n"),
+        (["bonk"], "error: there is no model 'bonk'; pass a name of the catalogue"),
+        (
+            ["minilm-l6", "--text", "x"],
+            "error: --layer and --head are missing; a model is explained on a text, one head of one layer: ",
+        ),
+        (["minilm-l6", "--layer", "1", "--head", "0"], "error: --text is missing; a model is explained"),
+        (["minilm-l6", "--text", " ", "--layer", "1", "--head", "0"], "error: text is only whitespace"),
+        (["minilm-l6", "--causal"], "error: --causal is an option of two-heads, and a model was asked for"),
+        (
+            ["two-heads", "--query", "1"],
+            "error: --query is an option of a model, and two-heads was asked for",
+        ),
         (
             ["bank", "--tokens", "cat"],
             "error: --tokens is an option of two-heads, and bank was asked for; leave it out\n",
@@ -92,7 +116,7 @@ def test_a_person_gets_a_story_without_colour_codes_in_a_pipe(run: Run) -> None:
         (["two-heads", "--num-heads", "3"], "error: num_heads=3 does not divide d_model=4"),
         (["two-heads", "--seed", "-1"], "error: seed=-1 is no seed"),
         ([], "error: Missing argument 'SUBJECT'"),
-        (["\x1b[2J"], r"error: there is nothing named '\x1b[2J' to explain"),
+        (["\x1b[2J"], r"error: there is no model '\x1b[2J'"),
     ],
 )
 def test_wrong_requests_end_with_two_and_a_reason(run: Run, arguments: list[str], message: str) -> None:

@@ -6,8 +6,10 @@ from typing import Annotated
 
 import typer
 
-from headwise.cli.explain_request import OPTIONS_OF, check_options, check_subject
+from headwise.cli.explain_request import EXAMPLES, MODEL, check_asked, check_options, check_subject
 from headwise.cli.options import DebugOption, JsonOption, console, write_json
+from headwise.cli.view import progress
+from headwise.models.given_text import check_text
 
 DEFAULT_TOKENS = ["cat", "sat", "mat"]
 
@@ -15,7 +17,11 @@ DEFAULT_TOKENS = ["cat", "sat", "mat"]
 def explain_command(
     context: typer.Context,
     subject: Annotated[
-        str, typer.Argument(metavar="SUBJECT", help=f"What to explain: {', '.join(OPTIONS_OF)}.")
+        str,
+        typer.Argument(
+            metavar="SUBJECT",
+            help=f"{', '.join(EXAMPLES)}, or a model: a catalogue name, a folder, a file or a hub id.",
+        ),
     ],
     *,
     tokens: Annotated[
@@ -36,6 +42,15 @@ def explain_command(
     causal: Annotated[
         bool, typer.Option("--causal", help="A token sees itself and earlier ones only.")
     ] = False,
+    text: Annotated[str | None, typer.Option(help="Of a model: what it reads, in quotes.")] = None,
+    layer: Annotated[int | None, typer.Option(help="Of a model: the layer, from 0.")] = None,
+    head: Annotated[int | None, typer.Option(help="Of a model: the query head, from 0.")] = None,
+    query: Annotated[
+        int | None,
+        typer.Option(
+            help="Of a model: the token that looks, from 0 or -1 from the end; the last one if left out."
+        ),
+    ] = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -45,10 +60,17 @@ def explain_command(
 
     `bank`: what one head can fetch for "bank" in "The bank raised rates", and what two can; and why scores
     are divided by sqrt(head_dim).
+
+    A model, with --text, --layer and --head: one call traced from the text to the next token, with what each
+    head adds to the residual stream and to the logit of the likeliest next token.
     """
-    check_subject(subject)
-    check_options(subject, context)
-    if subject == "bank":
+    kind = check_subject(subject)
+    check_options(kind, context)
+    if kind == MODEL:
+        check_asked({"text": text, "layer": layer, "head": head})
+        _explain_model(subject, text or "", layer or 0, head or 0, query=query, as_json=as_json)
+        return
+    if kind == "bank":
         _explain_bank(seed, as_json=as_json)
         return
     # Here and not above, for `plan` and `--help` need no NumPy.
@@ -82,6 +104,21 @@ def _explain_bank(seed: int, *, as_json: bool) -> None:
         write_json(to_json(found))
     else:
         print_bank(found, console())
+
+
+def _explain_model(model: str, text: str, layer: int, head: int, *, query: int | None, as_json: bool) -> None:
+    check_text(text)
+    with progress() as notify:
+        # torch takes seconds to load, and what is wrong by itself is told at once.
+        from headwise.verbs.explain_model import explain_model
+        from headwise.verbs.explain_model.render_json import to_json
+        from headwise.verbs.explain_model.render_text import print_trace
+
+        found = explain_model(model, text, layer=layer, head=head, query=query, notify=notify)
+    if as_json:
+        write_json(to_json(found))
+    else:
+        print_trace(found, console())
 
 
 def _split_at_commas(given: list[str]) -> list[str]:

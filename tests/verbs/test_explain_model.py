@@ -1,0 +1,359 @@
+import dataclasses
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rich.cells import cell_len
+from rich.console import Console
+
+from headwise.errors import ArgumentError, UnsupportedError
+from headwise.models.opening.opened_model import OpenedModel
+from headwise.verbs.explain_model import ModelTrace, explain_model
+from headwise.verbs.explain_model.render_json import to_json
+from headwise.verbs.explain_model.render_text import print_trace
+
+from .small_models import HYBRID, MARIAN, SIZES, TOKENS, eager, opened, small_model, word_tokenizer
+
+TEXT = "The bank raised rates because inflation was"
+WORDS = "the cat sat on a mat"
+USUAL = {**SIZES, **TOKENS, "max_position_embeddings": 64}
+GPT2 = {**TOKENS, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
+OPT = {
+    **TOKENS, "hidden_size": 32, "ffn_dim": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "max_position_embeddings": 64, "word_embed_proj_dim": 32,
+}  # fmt: skip
+SINKS = {
+    **USUAL, "num_key_value_heads": 2, "head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2,
+    "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 3,
+}  # fmt: skip
+GATED = {
+    **USUAL, "num_key_value_heads": 2, "head_dim": 8, "layer_types": ["full_attention"] * 2,
+    "num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 16,
+    "shared_expert_intermediate_size": 16,
+}  # fmt: skip
+SUMS = {
+    "LlamaForCausalLM": {**USUAL, "num_key_value_heads": 2, "attention_bias": True},
+    "GPT2LMHeadModel": GPT2,
+    "GPTNeoXForCausalLM": USUAL,
+    "GemmaForCausalLM": {**USUAL, "num_key_value_heads": 1, "head_dim": 8},
+    "CohereForCausalLM": USUAL,
+    "OPTForCausalLM": OPT,
+    "PhiForCausalLM": USUAL,
+    "GptOssForCausalLM": SINKS,
+}
+NO_SUMS = {
+    "Gemma2ForCausalLM": (
+        {**USUAL, "num_key_value_heads": 2, "head_dim": 8, "sliding_window": 3},
+        r"model\.layers\.0 is not the sum of what it reads, its attention and one other part",
+    ),
+    "GraniteForCausalLM": ({**USUAL, "residual_multiplier": 0.5}, r"model\.layers\.0 is not the sum"),
+    "JambaForCausalLM": (HYBRID, "some of its blocks have no attention that is recorded"),
+}
+
+
+def small(kind: str, settings: dict[str, Any], folder: Path) -> OpenedModel:
+    model = small_model(kind, settings)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if weight.ndim == 1:  # biases, sinks and the weights of norms would be all 0 or 1
+                weight.normal_(1.0 if "norm" in name or "ln_" in name else 0.0, 0.3)
+    return opened(model, folder, word_tokenizer(ends=False))
+
+
+@pytest.fixture(scope="module")
+def trace(smollm2: OpenedModel) -> ModelTrace:
+    return explain_model(smollm2, TEXT, layer=20, head=4)
+
+
+@pytest.fixture(scope="module")
+def encoder(minilm: OpenedModel) -> ModelTrace:
+    return explain_model(minilm, TEXT, layer=2, head=5, query=3)
+
+
+def told(found: ModelTrace, width: int = 80) -> str:
+    stream = io.StringIO()
+    print_trace(found, Console(file=stream, width=width, markup=False, highlight=False, emoji=False))
+    return stream.getvalue()
+
+
+def by_eager(opened_model: OpenedModel, found: ModelTrace) -> Any:
+    return eager(opened_model, input_ids=torch.tensor([[token.id for token in found.tokens]]))
+
+
+@pytest.mark.parametrize("name", ["trace", "encoder"])
+def test_weights_are_those_of_eager_attention(name: str, request: pytest.FixtureRequest) -> None:
+    found = request.getfixturevalue(name)
+    own = by_eager(request.getfixturevalue({"trace": "smollm2", "encoder": "minilm"}[name]), found)
+    expected = own.attentions[found.layer][0, found.head, found.position]
+    np.testing.assert_allclose(found.row.weights, expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(found.row.weights.sum(), 1, rtol=0, atol=1e-12)
+    assert found.row.output_difference < 1e-5
+
+
+def test_queries_and_keys_are_those_after_the_rotation(smollm2: OpenedModel, trace: ModelTrace) -> None:
+    from transformers.models.llama.modeling_llama import apply_rotary_pos_emb  # noqa: PLC0415 (slow)
+
+    inner, kept = smollm2.model.model, []
+    attention = inner.layers[20].self_attn
+    hook = attention.register_forward_pre_hook(
+        lambda _, args, kwargs: kept.append(kwargs["hidden_states"]), with_kwargs=True
+    )
+    by_eager(smollm2, trace)
+    hook.remove()
+    count = len(trace.tokens)
+    with torch.inference_mode():
+        cos, sin = inner.rotary_emb(kept[0], torch.arange(count)[None])
+        q, k, v = (
+            projection(kept[0]).reshape(1, count, -1, 64).transpose(1, 2)
+            for projection in (attention.q_proj, attention.k_proj, attention.v_proj)
+        )
+        q, k = apply_rotary_pos_emb(q, k, cos, sin)
+    assert (trace.kv_head, trace.num_heads, trace.num_kv_heads) == (1, 9, 3)
+    for mine, own in ((trace.query, q[0, 4]), (trace.key, k[0, 1]), (trace.value, v[0, 1])):
+        np.testing.assert_allclose(mine, own, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["trace", "encoder"])
+def test_what_heads_add_sums_to_what_the_block_gives(name: str, request: pytest.FixtureRequest) -> None:
+    found: ModelTrace = request.getfixturevalue(name)
+    total = found.added.sum(axis=0) + (0 if found.bias is None else found.bias)
+    np.testing.assert_allclose(total, found.block, rtol=0, atol=1e-4)
+    assert found.sum_difference < 1e-4
+    assert (found.bias is None) == (name == "trace")
+
+
+def test_one_head_adds_what_the_block_loses_without_it(smollm2: OpenedModel, trace: ModelTrace) -> None:
+    layer, blocks = smollm2.model.model.layers[20].self_attn, []
+    hooks = [
+        layer.o_proj.register_forward_pre_hook(
+            lambda _, args: torch.cat([args[0][..., :256], 0 * args[0][..., 256:320], args[0][..., 320:]], -1)
+        ),
+        layer.o_proj.register_forward_hook(lambda _, args, output: blocks.append(output)),
+    ]
+    by_eager(smollm2, trace)
+    for hook in hooks:
+        hook.remove()
+    np.testing.assert_allclose(trace.block - blocks[0][0, -1].numpy(), trace.added[4], rtol=0, atol=1e-4)
+
+
+def test_next_tokens_are_the_models_own(smollm2: OpenedModel, trace: ModelTrace) -> None:
+    logits = by_eager(smollm2, trace).logits[0, -1].double()
+    likeliest = logits.softmax(-1).topk(5)
+    assert [token.id for token in trace.next_tokens] == likeliest.indices.tolist()
+    np.testing.assert_allclose(
+        [token.probability for token in trace.next_tokens], likeliest.values, rtol=0, atol=1e-4
+    )
+    assert trace.next_tokens[0].text == smollm2.tokenizer.decode([trace.next_tokens[0].id])
+
+
+def test_the_logit_of_a_real_model_is_the_sum_of_its_parts(trace: ModelTrace) -> None:
+    parts = trace.logit
+    assert parts is not None
+    assert parts.logit == trace.next_tokens[0].logit
+    assert abs(parts.difference) < 1e-4
+    assert parts.total == pytest.approx(parts.logit, abs=1e-4)
+    assert (len(parts.layers), parts.biases_total, parts.constant) == (30, 0.0, 0.0)
+    assert parts.residual_difference < 1e-2
+
+
+def test_a_heads_direct_contribution_by_hand(smollm2: OpenedModel, trace: ModelTrace) -> None:
+    model, parts = smollm2.model, trace.logit
+    assert parts is not None
+    unembedding = model.lm_head.weight[trace.next_tokens[0].id].detach().double().numpy()
+    gain = model.model.norm.weight.detach().double().numpy()
+    last = by_eager_before_norm(smollm2, trace)
+    scale = 1 / np.sqrt((last**2).mean() + model.config.rms_norm_eps)
+    assert parts.norm_scale == pytest.approx(scale, rel=1e-5)
+    np.testing.assert_allclose(
+        parts.layers[20].heads, (trace.added * gain * scale) @ unembedding, rtol=0, atol=1e-5
+    )
+
+
+def by_eager_before_norm(smollm2: OpenedModel, found: ModelTrace) -> Any:
+    kept: list[Any] = []
+    hook = smollm2.model.model.norm.register_forward_pre_hook(lambda _, args: kept.append(args[0]))
+    by_eager(smollm2, found)
+    hook.remove()
+    return kept[0][0, -1].double().numpy()
+
+
+@pytest.mark.parametrize("kind", SUMS)
+def test_families_whose_logit_is_a_sum(kind: str, tmp_path: Path) -> None:
+    model = small(kind, SUMS[kind], tmp_path)
+    found = explain_model(model, WORDS, layer=1, head=3, query=-2)
+    assert found.position == 4
+    assert found.row.output_difference < 1e-5
+    assert found.sum_difference < 1e-5
+    parts = found.logit
+    assert parts is not None, found.no_logit
+    assert abs(parts.difference) < 1e-5
+    assert np.abs(parts.layers[1].heads).max() > 1e-3
+    ids = torch.tensor([[token.id for token in found.tokens]])
+    own = eager(model, input_ids=ids).logits[0, 4]
+    assert found.next_tokens[0].id == int(own[: len(model.tokenizer)].argmax())
+    assert found.next_tokens[0].logit == pytest.approx(float(own.max()), abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", NO_SUMS)
+def test_families_whose_logit_is_no_sum_say_why_and_show_the_rest(kind: str, tmp_path: Path) -> None:
+    settings, reason = NO_SUMS[kind]
+    found = explain_model(small(kind, settings, tmp_path), WORDS, layer=1, head=3)
+    assert found.sum_difference < 1e-5
+    assert found.logit is None
+    assert re.search(rf"^the logit of small-\w+ cannot be taken apart: .*{reason}", found.no_logit or "")
+    assert len(found.next_tokens) == 5
+    text = told(found)
+    assert "5. The likeliest next tokens" in text
+    assert "6. The logit, part by part\nLeft out: the logit of small-" in text
+
+
+def test_a_learned_sink_takes_its_share(tmp_path: Path) -> None:
+    found = explain_model(small("GptOssForCausalLM", SINKS, tmp_path), WORDS, layer=0, head=3)
+    assert found.row.sink is not None
+    assert found.row.sink > 0.01
+    assert found.row.weights.sum() + found.row.sink == pytest.approx(1, abs=1e-12)
+    assert found.row.visible.tolist() == [False, False, False, True, True, True], "a window of 3"
+    assert (found.row.weights[:3] == 0).all()
+    assert "A learned sink takes" in told(found)
+
+
+def test_an_encoder_shows_its_heads_and_says_that_it_predicts_nothing(encoder: ModelTrace) -> None:
+    assert (encoder.next_tokens, encoder.logit) == ((), None)
+    assert encoder.no_logit is not None
+    assert encoder.no_logit.startswith("minilm-l6 is an encoder: it predicts no next token")
+    assert encoder.projection == "encoder.layer.2.attention.output.dense"
+    text = told(encoder)
+    assert "4. What each head of the layer adds" in text
+    assert "5. The logit, part by part\nLeft out: minilm-l6 is an encoder" in text
+    assert "likeliest" not in text
+
+
+def test_an_output_projection_that_cannot_be_found_is_said(tmp_path: Path) -> None:
+    gated = small("Qwen3NextForCausalLM", GATED, tmp_path)
+    with pytest.raises(
+        UnsupportedError,
+        match=r"^the output projection of layer 1 \(model\.layers\.1\.self_attn\) of small-qwen3_next was "
+        r"not found: no linear layer reads the outputs of its heads as they are",
+    ):
+        explain_model(gated, WORDS, layer=1, head=0)
+
+
+def test_an_encoder_decoder_is_sent_to_view(tmp_path: Path) -> None:
+    model = opened(small_model("MarianMTModel", MARIAN), tmp_path, word_tokenizer(ends=True))
+    with pytest.raises(UnsupportedError, match=r"^small-marian is an encoder-decoder, .*; use view to see"):
+        explain_model(model, WORDS, layer=0, head=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"layer": 6}, r"^layer=6 does not exist; the attention layers of minilm-l6 are 0 to 5$"),
+        ({"layer": -1}, r"^layer=-1 must be at least 0$"),
+        ({"head": 12}, r"^head=12 does not exist in layer 2, which has 12 query heads; give 0 to 11$"),
+        ({"head": 1.5}, r"^head=1\.5 is a float; pass an integer$"),
+        (
+            {"query": 9},
+            r"^query=9 does not exist; the text has 9 tokens: give 0 to 8, or -9 to -1 from the end$",
+        ),
+        ({"query": -10}, r"^query=-10 does not exist"),
+        ({"query": 1.0}, r"^query=1\.0 does not exist"),
+        ({"text": ""}, r"^text is empty; give at least one word$"),
+        ({"text": " \n"}, r"^text is only whitespace \(2 characters\)"),
+    ],
+)
+def test_what_does_not_exist_is_refused(minilm: OpenedModel, options: dict[str, Any], message: str) -> None:
+    asked = {"text": TEXT, "layer": 2, "head": 5, **options}
+    with pytest.raises(ArgumentError, match=message):
+        explain_model(minilm, asked.pop("text"), **asked)
+
+
+def test_layers_with_gaps_are_listed(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"^layer=0 .*; the attention layers of small-jamba are 1, 3$"):
+        explain_model(small("JambaForCausalLM", HYBRID, tmp_path), WORDS, layer=0, head=0)
+
+
+def test_the_model_is_left_as_it_was(minilm: OpenedModel, encoder: ModelTrace) -> None:
+    def hooks() -> int:
+        return sum(len(module._forward_hooks) for module in minilm.model.modules())
+
+    before = hooks()
+    assert to_json(explain_model(minilm, TEXT, layer=2, head=5, query=-6)) == to_json(encoder)
+    assert hooks() == before
+    assert minilm.model.config._attn_implementation != "headwise"
+
+
+def test_the_result_cannot_be_changed(trace: ModelTrace) -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        trace.layer = 4
+    assert trace.logit is not None
+    for array in (trace.query, trace.added, trace.row.weights, trace.logit.layers[0].heads):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 7.0
+
+
+@pytest.mark.parametrize("name", ["trace", "encoder"])
+def test_json_has_every_number(name: str, request: pytest.FixtureRequest) -> None:
+    found: ModelTrace = request.getfixturevalue(name)
+    document = json.loads(json.dumps(to_json(found), allow_nan=False))
+    for key in ("query", "key", "value"):
+        assert document[key]["values"] == getattr(found, key).tolist()
+    assert document["row"]["weights"] == found.row.weights.tolist()
+    assert document["added_by_head"]["values"] == found.added.tolist()
+    if found.logit is None:
+        assert (document["logit"], document["no_logit_because"]) == (None, found.no_logit)
+        return
+    parts = document["logit"]
+    total = parts["embedding"] + parts["constant"]
+    total += sum(sum(one["heads"]) + one["bias"] + one["mlp"] for one in parts["layers"])
+    assert total == pytest.approx(parts["logit"], abs=1e-4)
+
+
+def test_scores_of_hidden_keys_are_null(smollm2: OpenedModel) -> None:
+    found = explain_model(smollm2, TEXT, layer=3, head=0, query=2)
+    masked = to_json(found)["row"]["masked"]
+    assert [score is None for score in masked] == [False] * 3 + [True] * 4
+    assert masked[:3] == found.row.scaled[:3].tolist()
+    assert (found.row.weights[3:] == 0).all()
+    assert "softmax over the 3 of 7" in told(found)
+
+
+def test_the_story_shows_the_numbers(trace: ModelTrace) -> None:
+    text, parts = told(trace), trace.logit
+    assert parts is not None
+    for key, weight in enumerate(trace.row.weights):
+        assert re.search(rf"^{key} \w+ +.*{trace.row.scaled[key]:.3f} +{weight:.4f}", text, re.MULTILINE)
+    for head, added in enumerate(trace.added):
+        length, amount = f"{np.linalg.norm(added):.4f}", f"{parts.layers[20].heads[head]:+.4f}"
+        assert re.search(rf"head {head}( \(this one\))? +{length} +{re.escape(amount)}\n", text)
+    assert f"{parts.total:+.4f}" in text
+    strongest = max(
+        ((abs(amount), one.layer, head) for one in parts.layers for head, amount in enumerate(one.heads))
+    )
+    assert f"\n{strongest[1]}.{strongest[2]} " in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_nothing_is_wider_than_the_terminal(trace: ModelTrace, width: int) -> None:
+    assert max(map(cell_len, told(trace, width).splitlines())) <= width
+
+
+def test_long_texts_show_the_keys_that_weigh_most(smollm2: OpenedModel) -> None:
+    found = explain_model(smollm2, " ".join(["rates rise"] * 12), layer=5, head=1)
+    text = told(found)
+    assert f"The 12 of {len(found.tokens)} that weigh most; --json has all." in text
+    section = text[text.index("3. Scores") : text.index("4. What")]
+    rows = re.findall(r"^(\d+) \w+ .* (\d\.\d{4})", section, re.MULTILINE)
+    assert sorted(float(weight) for _, weight in rows) == pytest.approx(
+        np.sort(found.row.weights)[-12:].round(4), abs=1e-4
+    )
+
+
+def test_tokens_cannot_steer_the_terminal(smollm2: OpenedModel) -> None:
+    text = told(explain_model(smollm2, "a\x1b[31mred\n[bold]x", layer=0, head=0))
+    assert "\x1b" not in text
+    assert "bold" in text
