@@ -1,4 +1,4 @@
-"""Dropout on weights: the kernel and plain torch drop the same ones, and the output is that of the formula."""
+"""Dropout on weights: kernel and plain torch drop the same ones, and the output is that of the formula."""
 
 from __future__ import annotations
 
