@@ -147,7 +147,7 @@ def ratios(turns: Sequence[dict[str, Taken]], clock: Clock, right: Sequence[str]
             seconds_of(turn[way], part, clock) / seconds_of(turn["headwise"], part, clock) for turn in turns
         )
 
-    best = min(others, key=lambda way: median_seconds([turn[way] for turn in turns], "whole", clock))
+    best = min(others, key=lambda way: ratio_to(way, "whole"))
     return {
         "ratio": ratio_to(best, "whole"),
         **{f"{part}_ratio": ratio_to(best, part) for part in PRODUCTS},
