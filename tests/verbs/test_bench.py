@@ -1,15 +1,18 @@
 import dataclasses
+import time
 
 import pytest
 import torch
 
-from headwise.verbs.bench.backends import BACKENDS
+from headwise.verbs.bench.backends import BACKENDS, Prepared, onnx_runtime
+from headwise.verbs.bench.backends.backend import required
 from headwise.verbs.bench.backends.onnx_graphs import graphs_for
 from headwise.verbs.bench.backends.onnx_runtime import OnnxRuntime
 from headwise.verbs.bench.compute import bench_works
 from headwise.verbs.bench.exact import error_of, exact_output
 from headwise.verbs.bench.problem import make_problem
 from headwise.verbs.bench.result import Bench, Row
+from headwise.verbs.bench.timing import PAUSE_SECONDS
 from headwise.verbs.bench.works import Work
 
 from .bench_works import BFLOAT16, DECODE, EVERY_KIND, FULL
@@ -49,6 +52,37 @@ def test_every_backend_runs_every_kind_of_work_and_is_right(rows: dict[str, Row]
 
 def test_one_thread_is_timed_by_its_own_clock_for_all_backends_work_in_it(found: Bench) -> None:
     assert {row.clock for row in found.rows} == {"thread"}
+
+
+def test_of_onnx_runtimes_operators_the_one_with_the_fastest_call_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+    first, unsteady, steady = 9.0, [0.1, 0.004, 0.1], [0.01] * 3
+
+    def prepared(form: str, costs: list[float]) -> Prepared:
+        left = [first, *costs, *costs * 9]
+
+        def call() -> None:
+            now[0] += left.pop(0)
+
+        return Prepared(call=call, output=torch.as_tensor, form=form)
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    ready = iter([prepared("steady", steady), prepared("unsteady", unsteady)])
+    monkeypatch.setattr(onnx_runtime, "graphs_for", lambda _: range(2))
+    monkeypatch.setattr(onnx_runtime, "_bound", lambda *_: None)
+    monkeypatch.setattr(onnx_runtime, "_prepared", lambda *_: next(ready))
+    assert OnnxRuntime().prepare(make_problem(FULL), 1).form == "unsteady"
+
+
+def test_idle_threads_of_onnx_runtime_look_for_work_and_sleep_before_the_next_backend_begins() -> None:
+    graph = next(graphs_for(make_problem(FULL)))
+    modules = required("onnxruntime", package=""), required("onnx", package="")
+    session, _ = onnx_runtime._bound(*modules, graph, 2)
+    entry = session.get_session_options().get_session_config_entry
+    assert entry("session.intra_op.allow_spinning") == "1"
+    assert 0.0 < int(entry("session.intra_op.spin_duration_us")) * 1e-6 < PAUSE_SECONDS
 
 
 def test_onnx_runtime_is_asked_for_every_operator_that_fits() -> None:

@@ -2,6 +2,7 @@
 
 import math
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -171,7 +172,8 @@ def test_backends_take_turns_and_slow_ones_sit_some_out(monkeypatch: pytest.Monk
     calls: list[str] = []
     costs = {"a": 0.1, "b": 0.2, "c": 5.0}  # seconds, of which each backend gets 0.8
 
-    def timed(prepared: Prepared, *, after: float) -> Reading:
+    def timed(prepared: Prepared, *, after: float, warmed: bool) -> Reading:
+        assert not warmed
         calls.append(prepared.form)
         return Reading(*[costs[prepared.form]] * 3)
 
@@ -183,6 +185,29 @@ def test_backends_take_turns_and_slow_ones_sit_some_out(monkeypatch: pytest.Monk
     calls.clear()
     take_turns(prepared, repeat=2, pause=False)
     assert "".join(calls) == "abcabc"
+
+
+def test_what_is_quick_is_timed_behind_a_call_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    now = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    costs = {"a": 0.001, "b": 0.1, "c": 0.002}
+
+    def spend(name: str) -> None:
+        calls.append(name)
+        # Cold after others, who swept the caches.
+        now[0] += costs[name] * (2 if calls[-2:-1] != [name] else 1)
+
+    prepared = {
+        name: Prepared(call=lambda name=name: spend(name), output=torch.as_tensor, form=name)
+        for name in costs
+    }
+    readings = take_turns(prepared, repeat=2, pause=False)
+    assert "".join(calls) == "abc" + "aacc" + "aabcc"
+    walls = {name: [reading.wall for reading in taken] for name, taken in readings.items()}
+    assert walls == {
+        "a": pytest.approx([0.001] * 2), "b": pytest.approx([0.2] * 2), "c": pytest.approx([0.002] * 2)
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(("seconds", "repeats"), [(1e-6, 40), (0.1, 8), (0.7, 3), (1.5, 1), (9.0, 1)])

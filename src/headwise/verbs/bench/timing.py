@@ -1,4 +1,8 @@
-"""Taking turns: A B C, A B C, ..., so that what else the machine does falls on all alike."""
+"""Taking turns: A B C, A B C, ..., so that what else the machine does falls on all alike.
+
+What came before a call does not: who comes behind a backend that reads the same tensors would find them in
+the caches, and the first one would not. So each timed call follows one of its own that is not timed.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,10 @@ from headwise.verbs.bench.result import Clock
 SECONDS_EACH = 0.8
 LEAST_REPEATS, MOST_REPEATS = 3, 40
 VERY_SLOW_SECONDS = 1.0
-# Idle threads of OpenMP spin for some milliseconds before they sleep.
+# Idle threads of OpenMP, and of ONNX Runtime as it is told to, spin for some milliseconds before they sleep.
 PAUSE_SECONDS = 0.01
+# What takes longer is not made longer by cold caches, by more than one or two percent.
+QUICK_SECONDS = 0.02
 # What a thread's own clock may miss before we say that the work went on elsewhere.
 MISSED_SHARE = 0.05
 SHORTEST_TELLING_SECONDS = 1e-4
@@ -28,10 +34,12 @@ class Reading(NamedTuple):
     wall: float
 
 
-def timed(prepared: Prepared, *, after: float) -> Reading:
-    """Return what one call takes after a pause of so many seconds."""
+def timed(prepared: Prepared, *, after: float, warmed: bool) -> Reading:
+    """Return what one call takes after a pause of so many seconds and, if `warmed`, a call not timed."""
     time.sleep(after)
     with prepared.around():
+        if warmed:
+            prepared.call()
         start = time.perf_counter(), time.process_time(), time.thread_time()
         prepared.call()
         end = time.thread_time(), time.process_time(), time.perf_counter()
@@ -50,16 +58,19 @@ def take_turns(
     """Return the readings of every backend, all of them warm.
 
     Each is timed `repeat` times, or as often as its first reading lets it; what is slow sits some turns out.
+    The first reading of what is quick is not warm and only tells that it is quick.
     """
     pause_seconds = PAUSE_SECONDS if pause else 0.0
-    readings = {name: [timed(each, after=pause_seconds)] for name, each in prepared.items()}
-    due = {name: repeat or repeats_for(first.wall) for name, (first,) in readings.items()}
+    first = {name: timed(each, after=pause_seconds, warmed=False) for name, each in prepared.items()}
+    is_quick = {name: reading.wall < QUICK_SECONDS for name, reading in first.items()}
+    readings = {name: [] if is_quick[name] else [reading] for name, reading in first.items()}
+    due = {name: repeat or repeats_for(reading.wall) for name, reading in first.items()}
     turns = max(due.values())
-    for turn in range(1, turns):
+    for turn in range(turns):
         for name, each in prepared.items():
-            # Spread evenly over all turns, the first one done.
+            # Spread evenly over all turns.
             if len(readings[name]) * turns <= turn * due[name]:
-                readings[name].append(timed(each, after=pause_seconds))
+                readings[name].append(timed(each, after=pause_seconds, warmed=is_quick[name]))
     return readings
 
 

@@ -14,6 +14,12 @@ from headwise.verbs.bench.problem import Problem
 OPSET = 23  # the first with Attention
 FORMAT = 10  # of the model file
 ERRORS_ONLY = 3
+# Its idle threads look for work that long before they sleep. Unless told they would do so for ever, and take
+# time from whoever comes next; if they slept at once, two threads would be no faster than one where a call
+# takes a millisecond. OpenMP's threads, which torch and headwise use, do it for 7 ms.
+SPIN_MICROSECONDS = 5000
+# One call of each operator takes now one and now another for the fastest.
+TRIED_CALLS, TRIED_SECONDS = 7, 0.2
 
 
 class OnnxRuntime(Backend):
@@ -44,8 +50,8 @@ def _bound(runtime: Any, onnx: Any, graph: Graph, threads: int) -> tuple[Any, An
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    # Its idle threads would otherwise take time from whoever comes next.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.intra_op.allow_spinning", "1")
+    options.add_session_config_entry("session.intra_op.spin_duration_us", str(SPIN_MICROSECONDS))
     options.log_severity_level = ERRORS_ONLY
     model = _model(onnx, graph).SerializeToString()
     session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
@@ -95,8 +101,11 @@ def _prepared(bound: tuple[Any, Any], graph: Graph) -> Prepared:
 
 
 def _seconds(prepared: Prepared) -> float:
-    """Return how long the second call takes."""
+    """Return how long the fastest of some calls takes, the first left out."""
     prepared.call()
-    start = time.perf_counter()
-    prepared.call()
-    return time.perf_counter() - start
+    taken: list[float] = []
+    while len(taken) < TRIED_CALLS and sum(taken) < TRIED_SECONDS:
+        start = time.perf_counter()
+        prepared.call()
+        taken.append(time.perf_counter() - start)
+    return min(taken)
