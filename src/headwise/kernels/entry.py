@@ -38,6 +38,7 @@ from headwise.kernels.schedule import (
     tile_count,
     visible_keys,
     wait_for,
+    whole_heads,
 )
 from headwise.kernels.streamed import CHUNK_TILES, attend_chunk, join_shares, share_size
 from headwise.kernels.visit import chunk_count, key_floats, pack_keys, visit_chunk
@@ -63,26 +64,31 @@ def compile_packed(source: str, *, on_disk: bool) -> Any:
         heads, tiles, blocks = head_count(problem), tile_count(problem), block_count(problem)
         packed_tiles, done_blocks = moved(counters, PER_HEAD), moved(counters, PER_HEAD + heads)
         size = packed_head_floats(problem.kv_len, problem.head_dim, problem.value_head_dim)
-        count = heads * (tiles + blocks)
+        whole, parts = whole_heads(heads, ring), tiles + blocks
+        count = whole + (heads - whole) * parts
         note_arrival(counters, count)
         taken = take_entry(counters)
         while taken < count:
-            head, number = divmod(taken, tiles + blocks)
+            head, first, last = taken, 0, parts
+            if taken >= whole:
+                head, first = divmod(taken - whole + whole * parts, parts)
+                last = first + 1
             batch, kv_head = divmod(head, problem.num_kv_heads)
             packed = moved(buffers, head % ring * size)
-            if number < tiles:
-                if head >= ring:
-                    wait_for(moved(done_blocks, head - ring), blocks)
-                pack_if_seen(problem, desk, batch, kv_head, number * TILE, packed)
-                tick_off(moved(packed_tiles, head))
-            else:
-                wait_for(moved(packed_tiles, head), tiles)
-                block = blocks - 1 - (number - tiles)  # under a causal mask the last rows take longest
-                if block == 0:
-                    write_skipped_heads(problem, batch, kv_head)
-                rows = attend_block(problem, desk, batch, kv_head, group, block * BLOCK_ROWS, packed)
-                mend_rows(problem, desk, batch, kv_head, rows)
-                tick_off(moved(done_blocks, head))
+            for number in range(first, last):
+                if number < tiles:
+                    if head >= ring:
+                        wait_for(moved(done_blocks, head - ring), blocks)
+                    pack_if_seen(problem, desk, batch, kv_head, number * TILE, packed)
+                    tick_off(moved(packed_tiles, head))
+                else:
+                    wait_for(moved(packed_tiles, head), tiles)
+                    block = blocks - 1 - (number - tiles)  # under a causal mask the last rows take longest
+                    if block == 0:
+                        write_skipped_heads(problem, batch, kv_head)
+                    rows = attend_block(problem, desk, batch, kv_head, group, block * BLOCK_ROWS, packed)
+                    mend_rows(problem, desk, batch, kv_head, rows)
+                    tick_off(moved(done_blocks, head))
             tick_off(moved(counters, FINISHED))
             taken = take_entry(counters)
         wait_for(moved(counters, FINISHED), count)

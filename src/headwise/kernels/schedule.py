@@ -47,6 +47,16 @@ def block_count(problem: Problem) -> int:
 
 
 @leaf
+def whole_heads(heads: int, ring: int) -> int:
+    """Return how many KV heads are one entry each, all their tiles and blocks; the rest are shared in parts.
+
+    What a thread has packed lies in its own cache, and nobody waits for it. As many heads as are packed at a
+    time are left to be shared, so that all threads end together.
+    """
+    return heads - ring
+
+
+@leaf
 def streamed_chunks(problem: Problem) -> int:
     """Return how many chunks of tiles a KV head is streamed in."""
     return max(1, (tile_count(problem) + CHUNK_TILES - 1) // CHUNK_TILES)
