@@ -15,7 +15,7 @@ from headwise.kernels.geometry import CHAIN, PANEL, TILE
 from headwise.kernels.host import GEOMETRY
 from headwise.kernels.ledger import NEW_FACTOR, OLD_FACTOR, TILE_MAXIMUM, TILE_SUM, join_tile
 from headwise.kernels.memory import Bytes, Floats, Integers, fused, line_of, moved
-from headwise.kernels.packing import element_bytes
+from headwise.kernels.packing import element_bytes, times_zero
 from headwise.kernels.problem import Desk, Problem
 from headwise.kernels.products import ADDED, multiply
 from headwise.kernels.rows import bring_rows, padded_width, working_heads, write_rows
@@ -94,7 +94,7 @@ def join_shares(
     return count
 
 
-@inner
+@leaf
 def _keep_share(problem: Problem, desk: Desk, count: int, share: Floats) -> None:
     width = padded_width(problem.value_head_dim)
     for place in range(count * width):
@@ -104,7 +104,7 @@ def _keep_share(problem: Problem, desk: Desk, count: int, share: Floats) -> None
         share[count * (width + 1) + row] = desk.ledger[TILE_SUM + row]
 
 
-@inner
+@leaf
 def _attend_tile(problem: Problem, desk: Desk, batch: int, kv_head: int, count: int, tile: int) -> None:
     """Leave the tile's weighted sums in the desk's outputs, its maxima and sums in the ledger."""
     start, stop = find_strips(problem, desk, batch, count, tile)
@@ -119,7 +119,7 @@ def _attend_tile(problem: Problem, desk: Desk, batch: int, kv_head: int, count: 
         _mend(problem, desk, batch, kv_head, count, tile)
 
 
-@inner
+@leaf
 def _score(
     problem: Problem, desk: Desk, batch: int, kv_head: int, count: int, tile: int, start: int, stop: int
 ) -> None:
@@ -156,7 +156,7 @@ def _stream_scores(
     )  # fmt: skip
 
 
-@inner
+@leaf
 def _add_values(
     problem: Problem, desk: Desk, batch: int, kv_head: int, count: int, tile: int, start: int, stop: int
 ) -> None:
@@ -187,7 +187,7 @@ def _keys_ahead(row_bytes: int) -> int:
     return _AHEAD_BYTES // row_bytes // PANEL * PANEL + PANEL
 
 
-@inner
+@leaf
 def _clear_unseen(desk: Desk, count: int, start: int, stop: int) -> None:
     """Give weight 0 to the panels that other strips see and the row's own does not."""
     for row in range(count):
@@ -198,10 +198,13 @@ def _clear_unseen(desk: Desk, count: int, start: int, stop: int) -> None:
             weights[key] = 0.0
 
 
-@inner
+@leaf
 def _mend(problem: Problem, desk: Desk, batch: int, kv_head: int, count: int, tile: int) -> None:
     """Sum again, without the hidden keys, what is not finite: a hidden value may be NaN or infinite."""
     width = padded_width(problem.value_head_dim)
+    times_zero(desk.outputs, count * width, desk.number)
+    if desk.number[0] == 0.0:
+        return
     for row in range(count):
         outputs = moved(desk.outputs, row * width)
         finite = True
