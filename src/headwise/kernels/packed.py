@@ -58,7 +58,7 @@ def pack_tile(problem: Problem, desk: Desk, batch: int, kv_head: int, tile: int,
     flags[tile // TILE] = flag
 
 
-@inner
+@leaf
 def attend_block(
     problem: Problem, desk: Desk, batch: int, kv_head: int, heads: Integers, first: int, packed: Floats
 ) -> int:
@@ -84,7 +84,7 @@ def attend_block(
     return count
 
 
-@inner
+@leaf
 def _attend_whole_tile(
     problem: Problem, desk: Desk, batch: int, kv_head: int, count: int, tile: int, packed: Floats
 ) -> None:
@@ -110,7 +110,7 @@ def _attend_whole_tile(
         )  # fmt: skip
 
 
-@inner
+@leaf
 def _attend_tile(
     problem: Problem, desk: Desk, batch: int, kv_head: int, count: int, tile: int, packed: Floats
 ) -> None:

@@ -66,7 +66,7 @@ def bring_rows(
         _note_shifts(problem, desk, batch, count)
 
 
-@inner
+@leaf
 def place_rows(
     problem: Problem, desk: Desk, batch: int, heads: Integers, num_heads: int, first: int, count: int
 ) -> None:

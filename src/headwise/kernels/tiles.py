@@ -52,7 +52,7 @@ def multiply_in_chains(
         ending = SUMMED
 
 
-@inner
+@leaf
 def score_strips(problem: Problem, desk: Desk, count: int, keys: Floats, start: int, stop: int) -> None:
     """Score the packed panels `start .. stop` of a tile for the strips that see them, neighbours at once."""
     multiply_strips(desk, count, desk.queries, problem.head_dim, keys, start, stop, desk.weights)
@@ -133,7 +133,7 @@ def _narrow(problem: Problem, desk: Desk, batch: int, row: int, rows: int, tile:
     )  # fmt: skip
 
 
-@inner
+@leaf
 def weigh_strips(problem: Problem, desk: Desk, batch: int, count: int, tile: int) -> None:
     """Make the scores on the desk to weights, and note maximum and sum of each row; then comes dropout."""
     for row in range(LEDGER_ROWS):
@@ -151,7 +151,7 @@ def weigh_strips(problem: Problem, desk: Desk, batch: int, count: int, tile: int
             drop_rows(problem, desk, batch, first, rows, tile, start, stop, desk.weights)
 
 
-@inner
+@leaf
 def settle_scores(
     problem: Problem, desk: Desk, batch: int, strip: int, first: int, rows: int, tile: int
 ) -> None:
