@@ -4,7 +4,7 @@ import time
 import pytest
 import torch
 
-from headwise.verbs.bench.backends import BACKENDS, Prepared, onnx_runtime
+from headwise.verbs.bench.backends import BACKENDS, PAUSE_SECONDS, Prepared, onnx_runtime
 from headwise.verbs.bench.backends.backend import required
 from headwise.verbs.bench.backends.onnx_graphs import graphs_for
 from headwise.verbs.bench.backends.onnx_runtime import OnnxRuntime
@@ -12,7 +12,6 @@ from headwise.verbs.bench.compute import bench_works
 from headwise.verbs.bench.exact import error_of, exact_output
 from headwise.verbs.bench.problem import make_problem
 from headwise.verbs.bench.result import Bench, Row
-from headwise.verbs.bench.timing import PAUSE_SECONDS
 from headwise.verbs.bench.works import Work
 
 from .bench_works import BFLOAT16, DECODE, EVERY_KIND, FULL
@@ -59,6 +58,7 @@ def test_of_onnx_runtimes_operators_the_one_with_the_fastest_call_is_taken(
 ) -> None:
     now = [0.0]
     first, unsteady, steady = 9.0, [0.1, 0.004, 0.1], [0.01] * 3
+    paused: list[float] = []
 
     def prepared(form: str, costs: list[float]) -> Prepared:
         left = [first, *costs, *costs * 9]
@@ -69,11 +69,13 @@ def test_of_onnx_runtimes_operators_the_one_with_the_fastest_call_is_taken(
         return Prepared(call=call, output=torch.as_tensor, form=form)
 
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", paused.append)
     ready = iter([prepared("steady", steady), prepared("unsteady", unsteady)])
     monkeypatch.setattr(onnx_runtime, "graphs_for", lambda _: range(2))
     monkeypatch.setattr(onnx_runtime, "_bound", lambda *_: None)
     monkeypatch.setattr(onnx_runtime, "_prepared", lambda *_: next(ready))
     assert OnnxRuntime().prepare(make_problem(FULL), 1).form == "unsteady"
+    assert paused == [PAUSE_SECONDS] * 2  # so that no idle thread of another disturbs
 
 
 def test_idle_threads_of_onnx_runtime_look_for_work_and_sleep_before_the_next_backend_begins() -> None:

@@ -11,14 +11,12 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from headwise.verbs.bench.backends import Prepared
+from headwise.verbs.bench.backends import PAUSE_SECONDS, Prepared
 from headwise.verbs.bench.result import Clock
 
 SECONDS_EACH = 0.8
 LEAST_REPEATS, MOST_REPEATS = 3, 40
 VERY_SLOW_SECONDS = 1.0
-# Idle threads of OpenMP, and of ONNX Runtime as it is told to, spin for some milliseconds before they sleep.
-PAUSE_SECONDS = 0.01
 # What takes longer is not made longer by cold caches, by more than one or two percent.
 QUICK_SECONDS = 0.02
 # What a thread's own clock may miss before we say that the work went on elsewhere.

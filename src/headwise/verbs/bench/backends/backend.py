@@ -18,6 +18,9 @@ from headwise.verbs.bench.problem import Problem
 SCORE_COPIES = 3
 MEMORY_LEFT_FREE = 2**30
 
+# Idle threads of OpenMP, and of ONNX Runtime as it is told to, spin for some milliseconds before they sleep.
+PAUSE_SECONDS = 0.01
+
 
 class CannotRunError(Exception):
     """A backend has no form of the work, or is not there; the message is one line that a user reads."""

@@ -7,7 +7,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from headwise.verbs.bench.backends.backend import Backend, CannotRunError, Prepared, required
+from headwise.verbs.bench.backends.backend import (
+    PAUSE_SECONDS,
+    Backend,
+    CannotRunError,
+    Prepared,
+    required,
+)
 from headwise.verbs.bench.backends.onnx_graphs import MICROSOFT, Graph, graphs_for
 from headwise.verbs.bench.problem import Problem
 
@@ -101,7 +107,11 @@ def _prepared(bound: tuple[Any, Any], graph: Graph) -> Prepared:
 
 
 def _seconds(prepared: Prepared) -> float:
-    """Return how long the fastest of some calls takes, the first left out."""
+    """Return how long the fastest of some calls takes, the first left out.
+
+    It begins when the threads of whoever ran before, another operator's among them, have gone to sleep.
+    """
+    time.sleep(PAUSE_SECONDS)
     prepared.call()
     taken: list[float] = []
     while len(taken) < TRIED_CALLS and sum(taken) < TRIED_SECONDS:
