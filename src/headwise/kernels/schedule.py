@@ -1,8 +1,8 @@
 """The list of work of a problem, and how threads share it out.
 
-The list depends on the shape alone. Threads take the next entry from a counter they share, and no entry's
-result depends on who computes it. A wait is always for entries further up the list, which somebody has
-already taken, so it ends.
+The list depends on the shape and on how many threads are asked for. They take the next entry from a counter
+they share, and no entry's result depends on who computes it. A wait is always for entries further up the
+list, which somebody has already taken, so it ends.
 """
 
 from __future__ import annotations
