@@ -1,6 +1,7 @@
 import json
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -11,6 +12,7 @@ from headwise.verbs.explain import explain_two_heads
 from headwise.verbs.explain.bank import explain_bank
 from headwise.verbs.explain.bank.render_json import to_json as bank_to_json
 from headwise.verbs.explain.render_json import to_json
+from headwise.verbs.explain.render_page import build_page
 from headwise.verbs.explain_model import explain_model
 from headwise.verbs.explain_model.render_json import to_json as model_to_json
 
@@ -82,6 +84,19 @@ def test_a_model_is_traced_and_every_option_reaches_it(minilm: OpenedModel) -> N
     assert told.stdout.startswith("minilm-l6, layer 1, head 4: one call, step by step\n")
 
 
+def test_the_page_is_written_beside_the_story_or_the_document(tmp_path: Path) -> None:
+    page = tmp_path / "two.html"
+    told = CliRunner().invoke(app, ["explain", "two-heads", "--out", str(page), "--num-heads", "4"])
+    assert told.exit_code == 0, told.output
+    assert told.stdout.endswith(f"Page: {page}\n") or "".join(told.stdout.split("\n")).endswith(
+        f"Page: {page}"
+    )
+    assert page.read_text("utf-8") == build_page(explain_two_heads(num_heads=4))
+    done = CliRunner().invoke(app, ["explain", "two-heads", "--out", str(page), "--json"])
+    assert json.loads(done.stdout) == to_json(explain_two_heads(), page=page)
+    assert page.read_text("utf-8") == build_page(explain_two_heads())
+
+
 def test_a_person_gets_a_story_without_colour_codes_in_a_pipe(run: Run) -> None:
     done = run("explain", "two-heads", "--tokens", "\x1b[31mred,[bold]b[/bold]")
     assert (done.returncode, done.stderr) == (0, "")
@@ -115,6 +130,9 @@ def test_a_person_gets_a_story_without_colour_codes_in_a_pipe(run: Run) -> None:
         (["two-heads", "--tokens", "cat,,mat"], "error: token 1 is ''; each of the tokens is a string"),
         (["two-heads", "--num-heads", "3"], "error: num_heads=3 does not divide d_model=4"),
         (["two-heads", "--seed", "-1"], "error: seed=-1 is no seed"),
+        (["bank", "--out", "x.html"], "error: --out is an option of two-heads, and bank was asked for"),
+        (["two-heads", "--out", "."], "error: --out . is a folder; name the file to write"),
+        (["two-heads", "--out", "x.html", "--tokens", ",".join("a" * 64)], "error: a page of this example"),
         ([], "error: Missing argument 'SUBJECT'"),
         (["\x1b[2J"], r"error: there is no model '\x1b[2J'"),
     ],

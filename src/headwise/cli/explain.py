@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,7 +10,9 @@ import typer
 from headwise.cli.explain_request import EXAMPLES, MODEL, check_asked, check_options, check_subject
 from headwise.cli.options import DebugOption, JsonOption, console, write_json
 from headwise.cli.view import progress
+from headwise.cli.view_request import checked_page_path
 from headwise.models.given_text import check_text
+from headwise.verbs.terminal import printable
 
 DEFAULT_TOKENS = ["cat", "sat", "mat"]
 
@@ -51,12 +54,17 @@ def explain_command(
             help="Of a model: the token that looks, from 0 or -1 from the end; the last one if left out."
         ),
     ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Of two-heads: a page to write, in which any number can be changed."),
+    ] = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Show how attention arrives at its numbers.
 
-    `two-heads`: every step of a small example with its shapes and numbers, from the input to the output.
+    `two-heads`: every step of a small example with its shapes and numbers, from the input to the output; with
+    --out also as a page where changing a number computes everything again.
 
     `bank`: what one head can fetch for "bank" in "The bank raised rates", and what two can; and why scores
     are divided by sqrt(head_dim).
@@ -87,10 +95,16 @@ def explain_command(
         seed=seed,
         causal=causal,
     )
+    if out is not None:
+        from headwise.verbs.explain.render_page import write_page
+
+        write_page(found, checked_page_path(out))
     if as_json:
-        write_json(to_json(found))
-    else:
-        print_explanation(found, console())
+        write_json(to_json(found, page=out))
+        return
+    print_explanation(found, console())
+    if out is not None:
+        console().print(f"Page: {printable(str(out))}")
 
 
 def _explain_bank(seed: int, *, as_json: bool) -> None:

@@ -11,7 +11,9 @@ from headwise.models.opening.source import find_source
 
 MODEL = "MODEL"
 OPTIONS_OF = {
-    "two-heads": frozenset({"tokens", "d_model", "num_heads", "num_kv_heads", "head_dim", "seed", "causal"}),
+    "two-heads": frozenset(
+        {"tokens", "d_model", "num_heads", "num_kv_heads", "head_dim", "seed", "causal", "out"}
+    ),
     "bank": frozenset({"seed"}),
     MODEL: frozenset({"text", "layer", "head", "query"}),
 }

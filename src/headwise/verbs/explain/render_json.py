@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,8 @@ HEAD_STEPS = (
 )
 
 
-def to_json(explanation: Explanation) -> dict[str, Any]:
-    """Return `explanation` as plain dictionaries, lists, strings and numbers.
+def to_json(explanation: Explanation, *, page: Path | None = None) -> dict[str, Any]:
+    """Return `explanation` as plain dictionaries, lists, strings and numbers; `page` is where it was written.
 
     Example:
         >>> from headwise.verbs.explain import explain_two_heads
@@ -45,6 +46,7 @@ def to_json(explanation: Explanation) -> dict[str, Any]:
         "concatenated": matrix_to_json(explanation.concatenated),
         "w_o": matrix_to_json(explanation.w_o),
         "output": matrix_to_json(explanation.output),
+        "page": None if page is None else str(page),
     }
 
 
