@@ -1,5 +1,6 @@
 """The layer behind a cache, and under observation."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -275,3 +276,58 @@ def test_what_is_observed_stands_for_the_output_only_where_it_is_the_same(
     with torch.no_grad():
         assert not observing_is_attending(*tensors, dropout=0.1)
     assert not observing_is_attending(*tensors, dropout=0.0)
+
+
+REFUSED: dict[str, dict[str, Any]] = {
+    "mask": {"mask": torch.ones(2, 9, dtype=torch.bool)},
+    "kind of mask": {"mask": "causal"},
+    "bias": {"bias": torch.zeros(4, 4, 4, 4, 4)},
+    "gates": {"head_gates": torch.ones(5)},
+    "heads": {"observe": Collect(heads=[9])},
+    "rows": {"observe": Collect(rows=[7])},
+    "implementation": {"impl": "fast"},
+    "lengths": {"lengths": [1, 9]},
+}
+
+
+@pytest.mark.parametrize("wrong", REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize("kind", ["growing", "rolling", "rolling with first tokens"])
+@pytest.mark.parametrize("filled", [0, 9, 700])
+def test_a_call_that_is_refused_leaves_the_cache_as_it_was(
+    wrong: dict[str, Any], kind: str, filled: int
+) -> None:
+    """Whoever mends the call and repeats it has not doubled the tokens."""
+    layer, given = made(rope=Rope()), torch.randn(BATCH, filled + 6, D_MODEL)
+    make: dict[str, Callable[[], Any]] = {
+        "growing": KVCache,
+        "rolling": lambda: RollingKVCache(window=5),
+        "rolling with first tokens": lambda: RollingKVCache(window=5, keep_first=2),
+    }
+    caches = make[kind](), make[kind]()
+    with torch.no_grad():
+        for cache in caches:
+            if filled:
+                layer(given[:, :filled], cache=cache)
+        with pytest.raises(ArgumentError):
+            layer(given[:, filled : filled + 4], cache=caches[0], **wrong)
+        assert caches[0].lengths == caches[1].lengths
+        for piece in given[:, filled:].split([4, 1, 1], dim=1):
+            found, expected = (layer(piece, cache=cache, impl="cpu") for cache in caches)
+            assert torch.equal(found, expected)
+
+
+def test_so_does_one_that_is_interrupted() -> None:
+    layer, given, cache = made(), torch.randn(BATCH, 4, D_MODEL), KVCache()
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with torch.no_grad():
+        layer(given[:, :3], cache=cache)
+        hook = layer.out_proj.register_forward_pre_hook(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            layer(given[:, 3:], cache=cache)
+        hook.remove()
+        assert cache.lengths == (3, 3)
+        found = layer(given[:, 3:], cache=cache)
+        torch.testing.assert_close(found, layer(given, mask=Causal())[:, 3:])

@@ -17,7 +17,7 @@ from headwise.nn.checks import check_combination, check_inputs, checked_rope, ch
 from headwise.nn.given import check_flags, weight_of
 from headwise.nn.heads import joined, normed, split
 from headwise.nn.observing import checked_collect, observed_attention
-from headwise.nn.seen_keys import Cache, SeenKeys, seen_keys
+from headwise.nn.seen_keys import Cache, seen_keys, unchanged_if_it_fails
 from headwise.ops import Implementation, Observation, attention
 from headwise.ops.arguments import checked_dropout
 from headwise.rope import Rope
@@ -169,7 +169,8 @@ class MultiHeadAttention(nn.Module):
 
         Raises:
             ArgumentError: a shape or dtype does not fit; value is given without key, or lengths without
-                cache; or key is given where a cache or rope needs query and key to be the same tokens.
+                cache; or key is given where a cache or rope needs query and key to be the same tokens. The
+                cache is then as it was.
 
         Example:
             >>> import torch
@@ -181,10 +182,8 @@ class MultiHeadAttention(nn.Module):
 
         """
         collect = checked_collect(observe)
-        queries, seen = self._prepared(query, key, value, mask, cache, lengths)
-        tensors = queries, seen.key, seen.value
+        queries, keys, values = self._projected(query, key, value, cache=cache, lengths=lengths)
         terms: dict[str, Any] = {
-            "mask": seen.mask,
             "bias": bias,
             "softcap": self.softcap,
             "sinks": self.sinks,
@@ -192,10 +191,13 @@ class MultiHeadAttention(nn.Module):
             "dropout": self.dropout if self.training else 0.0,
             "impl": impl,
         }
-        if collect is None:
-            return self._mixed(attention(*tensors, **terms))
-        watched = observed_attention(*tensors, collect=collect, first_key=seen.first_key, **terms)
-        return watched._replace(output=self._mixed(watched.output))
+        with unchanged_if_it_fails(cache):
+            seen = seen_keys(keys, values, mask=mask, window=self.window, cache=cache, lengths=lengths)
+            tensors, terms["mask"] = (queries, seen.key, seen.value), seen.mask
+            if collect is None:
+                return self._mixed(attention(*tensors, **terms))
+            watched = observed_attention(*tensors, collect=collect, first_key=seen.first_key, **terms)
+            return watched._replace(output=self._mixed(watched.output))
 
     def extra_repr(self) -> str:
         """Return the sizes, for `print`."""
@@ -207,16 +209,16 @@ class MultiHeadAttention(nn.Module):
         output: Tensor = self.out_proj(joined(heads))
         return output
 
-    def _prepared(  # noqa: PLR0917  # the inputs of a call, in their order
+    def _projected(
         self,
         query: Tensor,
         key: Tensor | None,
         value: Tensor | None,
-        mask: Any,
+        *,
         cache: Cache | None,
         lengths: Sequence[int] | Tensor | None,
-    ) -> tuple[Tensor, SeenKeys]:
-        """Return the query heads, and the heads of keys and values with who sees what of them."""
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the heads of queries, keys and values, normed and at their positions."""
         check_combination(key, value, cache=cache, lengths=lengths, rope=self.rope, window=self.window)
         key = query if key is None else key
         value = key if value is None else value
@@ -233,4 +235,4 @@ class MultiHeadAttention(nn.Module):
         if self.rope is not None:
             start = 0 if cache is None else cache.lengths or 0
             queries, keys = self.rope.rotate(queries, keys, first=start)
-        return queries, seen_keys(keys, values, mask=mask, window=self.window, cache=cache, lengths=lengths)
+        return queries, keys, values

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -53,6 +54,24 @@ def seen_keys(
         causal = cache.mask(seq_len, window=window)
         lasting = None
     return SeenKeys(cache.key, cache.value, _both(mask, causal), _first_key(cache, before, lasting))
+
+
+@contextmanager
+def _taken_back_if_it_fails(cache: Cache) -> Iterator[None]:
+    before = cache.lengths
+    try:
+        yield
+    except BaseException:  # an interrupt too
+        if before:
+            cache.crop(before)
+        else:
+            cache.reset()
+        raise
+
+
+def unchanged_if_it_fails(cache: Cache | None) -> AbstractContextManager[None]:
+    """Return what takes back the tokens of a call that fails, so that it can be mended and repeated."""
+    return nullcontext() if cache is None else _taken_back_if_it_fails(cache)
 
 
 def _first_key(cache: Cache, before: Sequence[int], lasting: int | None) -> FirstKey:
