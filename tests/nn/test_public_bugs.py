@@ -3,6 +3,8 @@
 `repository#n` is an issue or pull request on GitHub.
 """
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -10,8 +12,9 @@ from torch import Tensor, nn
 from headwise.cache import KVCache
 from headwise.errors import ArgumentError
 from headwise.evidence import Collect
-from headwise.masks import Causal, Lengths
+from headwise.masks import Causal, Lengths, Packed
 from headwise.nn import MultiHeadAttention
+from headwise.rope import Rope
 
 
 def test_one_empty_row_leaves_every_gradient_finite_and_is_the_output_bias() -> None:
@@ -39,6 +42,17 @@ def test_an_empty_batch_element_is_the_bias_in_every_mode(training: bool, with_g
     torch.testing.assert_close(found[:1], layer(given[:1]))
 
 
+def test_masks_and_dropout_together_give_no_nan() -> None:
+    # pytorch#152028
+    layer, given = MultiHeadAttention(8, 2, dropout=0.5), torch.randn(2, 5, 8)
+    nn.init.normal_(layer.out_proj.bias)
+    found = layer(given, mask=Causal() & Lengths([5, 0]))
+    assert torch.equal(found[1], layer.out_proj.bias.expand(5, 8))
+    assert found.isfinite().all()
+    found.sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in layer.parameters())
+
+
 @pytest.mark.parametrize("shape", [(4, 4), (3, 4, 4), (2, 4, 4), (2, 3, 4, 4)])
 @pytest.mark.parametrize("kind", ["boolean", "float"])
 def test_a_mask_of_any_rank_and_dtype_means_the_same_in_training_and_evaluation(
@@ -60,6 +74,52 @@ def test_causal_alone_is_enough_and_no_hint() -> None:
     changed = given.clone()
     changed[:, 3:] += 1.0
     assert torch.equal(layer(changed, mask=Causal())[:, :3], layer(given, mask=Causal())[:, :3])
+
+
+ASKED: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "observed": {"observe": Collect(weights=True)},
+    "gated": {"head_gates": torch.tensor([1.0, 0.5])},
+    "bias": {"bias": torch.randn(5, 5, generator=torch.Generator().manual_seed(1))},
+    "padded": {"mask": Causal() & Lengths([4])},
+}
+
+
+@pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize(
+    "options", [{}, {"softcap": 5.0, "sinks": True}, {"window": 3, "qk_norm": True}], ids=str
+)
+def test_causal_order_leaks_nothing_whatever_else_is_asked_for(
+    options: dict[str, Any], dropout: float, asked: dict[str, Any]
+) -> None:
+    # keras#23038, xformers#103: dropped with dropout, with scores asked for, or without a mask
+    layer = MultiHeadAttention(8, 2, dropout=dropout, **options)
+    given = torch.randn(1, 5, 8, requires_grad=True)
+    found = layer(given, **{"mask": Causal(), **asked})
+    (gradient,) = torch.autograd.grad((getattr(found, "output", found)[0, 2] ** 2).sum(), given)
+    assert (gradient[0, 3:] == 0).all()
+    assert (gradient[0, :3] != 0).any()
+
+
+def test_packed_texts_do_not_see_each_other() -> None:
+    # pytorch#153472, #130196, #177378: jagged inputs failed, or attended across sequences
+    layer, given = MultiHeadAttention(8, 2, rope=Rope()), torch.randn(1, 7, 8)
+    found = layer(given, mask=Packed([3, 4]) & Causal())
+    for rows in (slice(0, 3), slice(3, 7)):
+        torch.testing.assert_close(found[:, rows], layer(given[:, rows], mask=Causal()))
+
+
+def test_left_padded_texts_are_as_they_are_alone() -> None:
+    # transformers#38690, #31035, #47651: NaN, or garbage that later layers spread
+    layers = nn.ModuleList([MultiHeadAttention(8, 2, rope=Rope()) for _ in range(3)])
+    alone = given = torch.randn(1, 4, 8)
+    padded = torch.cat([torch.full((1, 3, 8), 1e4), given], dim=1)
+    for layer in layers:
+        alone = alone + layer(alone, mask=Causal())
+        padded = padded + layer(padded, mask=Causal() & Lengths([4], padding="left"))
+    assert padded.isfinite().all()
+    torch.testing.assert_close(padded[:, 3:], alone, rtol=1e-4, atol=1e-5)
 
 
 def test_heads_are_slices_of_the_width_and_not_of_the_tokens() -> None:

@@ -32,6 +32,7 @@ class TorchMultiheadAttention(nn.MultiheadAttention):
     - Nested tensors are taken in training too, and in both layouts; `need_weights` must be False for them.
     - `out_proj` is called, so that hooks and adapters see it. torch's encoder layers call this module in
       evaluation too, instead of reading its weights.
+    - `torch.compile` and `torch.export` take it, `torch.jit.script` does not; dropout must be below 1.
 
     Args:
         embed_dim: width of the query and of the output, divided among the heads.
