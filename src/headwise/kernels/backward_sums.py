@@ -144,8 +144,28 @@ def add_to_bias(
     for row in range(count):
         strip = row // STRIP
         target = line_of(gradients.bias, strides, batch, desk.heads[row], desk.positions[row])
-        for key in range(desk.strip_starts[strip], min(desk.strip_stops[strip], problem.kv_len - tile)):
-            target[tile + key] += draft.grad_weights[row * TILE + key]
+        start, stop = desk.strip_starts[strip], min(desk.strip_stops[strip], problem.kv_len - tile)
+        line = moved(draft.grad_weights, row * TILE)
+        if gradients.has_bias_rests:
+            rests = line_of(gradients.bias_rests, strides, batch, desk.heads[row], desk.positions[row])
+            _add_with_rests(moved(target, tile), moved(rests, tile), line, start, stop)
+        else:
+            for key in range(start, stop):
+                target[tile + key] += line[key]
+
+
+@inner
+def _add_with_rests(target: Floats, rests: Floats, line: Floats, start: int, stop: int) -> None:
+    """Add a line to sums over very many rows, and what each sum loses to rounding to its rest.
+
+    Source: Knuth, The Art of Computer Programming, volume 2, 4.2.2, theorem B.
+    """
+    for key in range(start, stop):
+        before, added = target[key], line[key]
+        total = before + added
+        grown = total - before
+        rests[key] += (before - (total - grown)) + (added - grown)
+        target[key] = total
 
 
 @inner

@@ -11,7 +11,7 @@ from numba import types
 from numba.core import cgutils
 
 from headwise.kernels.emission import FloatPointer, Lanes, counting, integer, native
-from headwise.kernels.exponential import LOG2_E, exp2, tanh
+from headwise.kernels.exponential import LOG2_E, exp2
 from headwise.kernels.geometry import TILE
 from headwise.kernels.host import GEOMETRY
 from headwise.kernels.softmax import in_halves
@@ -60,7 +60,8 @@ def _derive(
         )
         with counting(builder, start, stop, lanes.lanes) as key:
             place = builder.add(first, key)
-            below = builder.fsub(lanes.load(scores, place), maximum)
+            score = lanes.load(scores, place)
+            below = builder.fsub(score, maximum)
             weight = builder.fmul(exp2(lanes, builder.fmul(below, lanes.constant(LOG2_E))), inverse)
             gradient, used = lanes.load(gradients, place), weight
             if factors is not None:
@@ -69,9 +70,10 @@ def _derive(
                 gradient = builder.select(is_kept, builder.fmul(gradient, factor), lanes.constant(0.0))
                 used = builder.fmul(weight, factor)
             product = builder.fmul(weight, builder.fsub(gradient, total))
-            # A hidden value may be NaN, and times 0 would still be.
-            is_nothing = builder.fcmp_ordered("==", weight, lanes.constant(0.0))
-            lanes.store(builder.select(is_nothing, lanes.constant(0.0), product), gradients, place)
+            # A hidden value may be NaN, and times 0 would still be. One that is seen counts, however small
+            # its weight.
+            is_hidden = builder.fcmp_ordered("==", score, lanes.constant(float("-inf")))
+            lanes.store(builder.select(is_hidden, lanes.constant(0.0), product), gradients, place)
             lanes.store(used, scores, place)
 
 
@@ -85,16 +87,21 @@ def note_slopes(
     stop: ir.Value,
     softcap: ir.Value,
 ) -> None:
-    """Write the derivative of `softcap * tanh(score / softcap)` at every score, `[count, TILE]`."""
+    """Write the derivative of `softcap * tanh(score / softcap)` at every score, `[count, TILE]`.
+
+    With e = exp(-2 |score / softcap|) it is `4 e / (1 + e)^2`, which keeps its digits where tanh is near 1.
+    """
     lanes = Lanes(builder, GEOMETRY.lanes)
-    cap, one = lanes.splat(softcap), lanes.constant(1.0)
+    cap, one, zero = lanes.splat(softcap), lanes.constant(1.0), lanes.constant(0.0)
     with counting(builder, integer(0), count, 1) as row:
         first = builder.mul(row, integer(TILE))
         with counting(builder, start, stop, lanes.lanes) as key:
             place = builder.add(first, key)
-            found = tanh(lanes, builder.fdiv(lanes.load(scores, place), cap))
-            # Not 1 - square: near 1 that is nothing but rounding.
-            slope = builder.fmul(builder.fsub(one, found), builder.fadd(one, found))
+            ratio = builder.fdiv(lanes.load(scores, place), cap)
+            size = builder.select(builder.fcmp_ordered("<", ratio, zero), builder.fneg(ratio), ratio)
+            power = exp2(lanes, builder.fmul(size, lanes.constant(-2 * LOG2_E)))
+            root = builder.fadd(one, power)
+            slope = builder.fdiv(builder.fmul(power, lanes.constant(4.0)), builder.fmul(root, root))
             lanes.store(slope, slopes, place)
 
 

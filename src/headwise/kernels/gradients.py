@@ -23,6 +23,7 @@ class Gradients(NamedTuple):
     - query, key, value: of the form and element type of what they are the gradients of
     - bias: float32 `[batch or 1, num_heads or 1, seq_len or 1, kv_len]`, 0 before; a stride is 0 where the
       size is 1
+    - bias_rests: as bias, what its sums lost to rounding; for biases that all rows share
     - sinks: float32 `[batch, num_heads, seq_len]`, contiguous, what each row adds to the gradient of its sink
     - turns: int64, 0 before: `[batch, num_kv_heads, blocks]` and then `[batch, num_kv_heads, stretches]`, by
       which threads add up in one order
@@ -42,6 +43,7 @@ class Gradients(NamedTuple):
     value_strides: _Strided
     bias: Any
     bias_strides: _Strided
+    bias_rests: Any
     sinks: Any
     turns: Any
     shares_bias: Any
@@ -50,6 +52,7 @@ class Gradients(NamedTuple):
     has_key: Any
     has_value: Any
     has_bias: Any
+    has_bias_rests: Any
     has_sinks: Any
 
 
@@ -73,8 +76,8 @@ def gradients_at(slots: Integers) -> Gradients:
         bytes_at(slots, 0), _strides(slots, 1), bytes_at(slots, 5), _strides(slots, 6), floats_at(slots, 10),
         bytes_at(slots, 11), _strides(slots, 12), bytes_at(slots, 16), _strides(slots, 17),
         bytes_at(slots, 21), _strides(slots, 22), floats_at(slots, 26), _strides(slots, 27),
-        floats_at(slots, 31), integers_at(slots, 32), slots[33] != 0, slots[34] != 0, slots[35] != 0,
-        slots[36] != 0, slots[37] != 0, slots[38] != 0, slots[39] != 0,
+        floats_at(slots, 31), floats_at(slots, 32), integers_at(slots, 33), slots[34] != 0, slots[35] != 0,
+        slots[36] != 0, slots[37] != 0, slots[38] != 0, slots[39] != 0, slots[40] != 0, slots[41] != 0,
     )  # fmt: skip
 
 

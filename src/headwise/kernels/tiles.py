@@ -44,7 +44,7 @@ def multiply_in_chains(
 ) -> None:
     """Multiply rows `[rows, width]` with a packed panel, in chains of `CHAIN` products added up."""
     ending = FRESH
-    for first in range(0, width, CHAIN):
+    for first in range(0, max(width, 1), CHAIN):  # rows of width 0 have sums too, of 0
         multiply(
             rows, ending, moved(lines, first), width, moved(panel, first * PANEL), PANEL,
             sums, TILE, number, min(CHAIN, width - first),

@@ -49,12 +49,12 @@ def gradients(
         query=_empty_like(call.query) if wanted.query else None,
         key=_empty_like(call.key) if wanted.key else None,
         value=_empty_like(call.value) if wanted.value else None,
-        bias=torch.zeros_like(bias) if wanted.bias and bias is not None and not of_rows else None,
+        bias=bias.new_zeros(bias.shape) if wanted.bias and bias is not None and not of_rows else None,
         sinks=torch.empty_like(attended.maxima) if has_sinks and (wanted.sinks or of_rows) else None,
     )
     upstream = _Upstream(
         _read_in_lines(grad_output),
-        None if grad_logsumexp is None else grad_logsumexp.to(torch.float32).contiguous(),
+        None if grad_logsumexp is None else kernel.readable(grad_logsumexp.to(torch.float32)).contiguous(),
     )
     _run(call, attended, found, upstream, bias)
     grad_bias = found.bias
@@ -74,7 +74,8 @@ def _run(
     """Let the kernel fill what is there to be filled."""
     compiled = _compiled()
     sizes, operands = kernel.prepared_for(call, bias, attended.output)
-    turns = torch.zeros(compiled.turns_of(sizes), dtype=torch.int64)
+    rests = torch.zeros_like(found.bias) if found.bias is not None and _is_for_all_rows(found.bias) else None
+    turns = call.query.new_zeros(compiled.turns_of(sizes), dtype=torch.int64)
     grads: Any = compiled.Gradients(
         *_placed(attended.output),
         *_placed(upstream.output),
@@ -83,6 +84,7 @@ def _run(
         *_placed(found.key),
         *_placed(found.value),
         *_placed_by_number(found.bias),
+        _address(rests),
         _address(found.sinks),
         turns.data_ptr(),
         shares_bias=found.bias is not None and found.bias.shape[:2] != call.query.shape[:2],
@@ -91,15 +93,18 @@ def _run(
         has_key=found.key is not None,
         has_value=found.value is not None,
         has_bias=found.bias is not None,
+        has_bias_rests=rests is not None,
         has_sinks=found.sinks is not None,
     )
     operands = operands._replace(
         maxima=attended.maxima.data_ptr(),
         sums=attended.sums.data_ptr(),
         shifts=0 if bias is None else attended.shifts.data_ptr(),
-        owners=(*operands.owners, attended, found, upstream, turns),
+        owners=(*operands.owners, attended, found, upstream, turns, rests),
     )
     compiled.differentiate(sizes, operands, grads, num_threads=torch.get_num_threads())
+    if found.bias is not None and rests is not None:
+        found.bias.add_(rests.where(found.bias.isfinite(), 0.0))
 
 
 @cache
@@ -130,8 +135,15 @@ def _of_row_bias(
 
 def _summed(terms: Tensor, *axes: int) -> Tensor:
     """Return the sums over axes, in float64 and in one order, whatever the number of threads."""
-    total: Any = np.add.reduce(terms.numpy(), axis=axes, dtype=np.float64, keepdims=False)
-    return torch.from_numpy(np.asarray(total, dtype=np.float32))
+    with np.errstate(all="ignore"):  # of numbers that are none NumPy would speak
+        total: Any = np.add.reduce(terms.numpy(), axis=axes, dtype=np.float64, keepdims=False)
+        total = np.asarray(total, dtype=np.float32)
+    return torch.from_numpy(total)
+
+
+def _is_for_all_rows(bias: Tensor) -> bool:
+    """Return whether so many numbers add up in each of the gradient's that rounding would show."""
+    return bias.shape[2] == 1
 
 
 def _read_in_lines(tensor: Tensor) -> Tensor:
