@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 
 from headwise.kernels import attend  # noqa: F401 - so that all of EMITTED is there
 from headwise.kernels.emission import EMITTED, FLOAT, INT64, Lanes, counting, function_of, integer
-from headwise.kernels.geometry import GEOMETRIES
+from headwise.kernels.geometry import GEOMETRIES, Geometry
 from headwise.kernels.host import GEOMETRY
-from headwise.kernels.products import strip_emitter
+from headwise.kernels.products import column_emitter, strip_emitter
 
 STRIP_KINDS = [INT64, *(FLOAT.as_pointer(), INT64) * 4]
 """ending, rows and stride, panel and stride, sums and stride, factors, depth."""
+COLUMN_KINDS = [*(FLOAT.as_pointer(), INT64) * 3, INT64]
+"""columns and stride, panel and stride, sums and stride, depth."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +56,21 @@ TARGETS = (
 
 
 def strip_assembly(target: Target, rows: int) -> str:
-    """Return the micro-kernel for a strip of `rows` rows as assembly, optimised the way Numba does it."""
+    """Return the micro-kernel for a strip of `rows` rows as assembly."""
+    return _assembly(target, strip_emitter(GEOMETRIES[target.geometry], rows), STRIP_KINDS)
+
+
+def column_assembly(target: Target, geometry: Geometry) -> str:
+    """Return the micro-kernel for a strip of columns as assembly."""
+    return _assembly(target, column_emitter(geometry), COLUMN_KINDS)
+
+
+def _assembly(target: Target, emit: Callable[..., None], kinds: list[ir.Type]) -> str:
+    """Return what `emit` writes as assembly, optimised the way Numba does it."""
     machine = target.machine()
     module = ir.Module("strip")
     module.triple, module.data_layout = target.triple, str(machine.target_data)
-    function_of(module, strip_emitter(GEOMETRIES[target.geometry], rows), STRIP_KINDS).linkage = "external"
+    function_of(module, emit, kinds).linkage = "external"
     parsed = binding.parse_assembly(str(module))
     parsed.verify()
     for level in (0, 3):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from headwise.kernels.geometry import BLOCK_ROWS, PANEL
+from headwise.kernels.geometry import BLOCK_ROWS, GEOMETRIES, PANEL, STRETCH
 from headwise.kernels.host import GEOMETRY
 from headwise.kernels.ledger import LEDGER_ROWS
 from headwise.kernels.products import ADDED, FRESH, MERGED
@@ -29,7 +29,7 @@ class Product:
         self.rows = self._amid_poison(rng, count, depth)
         self.panel = self._amid_poison(rng, depth, PANEL)
         self.sums = self._amid_poison(rng, count, PANEL)
-        self.factors = np.full(LEDGER_ROWS + BLOCK_ROWS + 1, POISON, dtype=np.float32)
+        self.factors = np.full(LEDGER_ROWS + max(count, BLOCK_ROWS) + 1, POISON, dtype=np.float32)
         for part in (0, LEDGER_ROWS):
             self.factors[part : part + count] = rng.standard_normal(count)
 
@@ -69,6 +69,27 @@ def assert_right(found: NDArray[np.float32], product: Product, ending: int) -> N
     assert np.array_equal(found.view(np.uint32), wanted.view(np.uint32))
 
 
+class ColumnProduct(Product):
+    """The same with the rows in columns, and poison beside the sums of whole strips."""
+
+    def __init__(self, count: int, depth: int) -> None:
+        strip_columns = GEOMETRY.column_strip
+        super().__init__(-(-count // strip_columns) * strip_columns, depth, seed=2)
+        self.asked = count
+
+    def found(self) -> NDArray[np.float32]:
+        columns, panel, sums = self.rows.T.copy(), self.panel.copy(), self.sums.copy()
+        arrays = (columns, columns.shape[1], panel, panel.shape[1], sums, sums.shape[1])
+        native("headwise_multiply_columns")(self.asked, *arrays, self.depth)
+        return sums
+
+    def wanted_beside_poison(self) -> NDArray[np.float32]:
+        wanted = self.sums.copy()
+        before = self.sums[: self.count, :PANEL]
+        wanted[: self.count, :PANEL] = before + self.chain(np.zeros_like(before))
+        return wanted
+
+
 endings = pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
 
 
@@ -90,6 +111,26 @@ def test_any_number_of_rows_is_made_of_strips(rows: int, depth: int, ending: int
     sums = product.sums.copy()
     native("headwise_multiply")(rows, *product.operands(ending, sums))
     assert_right(sums, product, ending)
+
+
+@pytest.mark.parametrize("depth", [*DEPTHS, BLOCK_ROWS])
+@pytest.mark.parametrize("count", sorted({0, 1, 3, 4, 5, 15, 16, 17, 31, 100, STRETCH - 1, STRETCH}))
+def test_columns_are_one_chain_that_is_added_to_what_was_there(count: int, depth: int) -> None:
+    product = ColumnProduct(count, depth)
+    assert np.array_equal(product.found().view(np.uint32), product.wanted_beside_poison().view(np.uint32))
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_in_one_column_stays_in_it(odd: float) -> None:
+    product = ColumnProduct(2 * GEOMETRY.column_strip, 17)
+    product.rows[5, 4] = odd
+    sums = product.found()[: product.count, :PANEL]
+    assert not np.isfinite(sums[5]).any()
+    assert np.isfinite(np.delete(sums, 5, 0)).all()
+
+
+def test_strips_of_columns_divide_a_stretch() -> None:
+    assert [STRETCH % geometry.column_strip for geometry in GEOMETRIES.values()] == [0] * len(GEOMETRIES)
 
 
 @pytest.mark.parametrize("rows", [0, BLOCK_ROWS + 1])

@@ -4,6 +4,8 @@ LLVM makes assembly for other processors than this one, and for other architectu
 lacks one, these tests fail and say so.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from headwise.kernels.compiled import source_hash
@@ -11,11 +13,12 @@ from headwise.kernels.entry import compile_vector_code
 from headwise.kernels.geometry import GEOMETRIES, PANEL
 from headwise.kernels.host import GEOMETRY
 
-from .emitted import TARGETS, Target, strip_assembly
+from .emitted import TARGETS, Target, column_assembly, strip_assembly
 from .inner_loops import calls_in, function_in, loops_of
 
 TOO_MANY_ROWS = {"avx2": 7, "avx512": 31, "neon": 7}
 """One row more than the 16, 32 and 32 registers hold."""
+TOO_MANY_COLUMNS = {"avx2": 8, "avx512": 32, "neon": 8}
 
 EVERY_STRIP = [
     pytest.param(target, rows, id=f"{target.cpu}-{rows}")
@@ -45,6 +48,19 @@ def test_a_strip_that_is_too_large_is_caught(target: Target) -> None:
     assert any(loop.spills for loop in loops_of(assembly))
 
 
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.cpu)
+def test_sums_of_columns_stay_in_registers(target: Target) -> None:
+    geometry = GEOMETRIES[target.geometry]
+    assembly = column_assembly(target, geometry)
+    assert_sums_stay_in_registers(assembly, geometry.column_strip, geometry.lanes)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.cpu)
+def test_a_strip_of_too_many_columns_is_caught(target: Target) -> None:
+    geometry = replace(GEOMETRIES[target.geometry], column_strip=TOO_MANY_COLUMNS[target.geometry])
+    assert any(loop.spills for loop in loops_of(column_assembly(target, geometry)))
+
+
 def test_every_geometry_is_looked_at() -> None:
     assert {target.geometry for target in TARGETS} == set(GEOMETRIES)
 
@@ -54,6 +70,8 @@ def test_what_this_machine_runs_keeps_its_sums_in_registers() -> None:
     for rows in GEOMETRY.strips:
         strip = function_in(assembly, f"headwise_emitted_strip_of_{rows}")
         assert_sums_stay_in_registers(strip, rows, GEOMETRY.lanes)
+    columns = function_in(assembly, "headwise_emitted_strip_of_columns")
+    assert_sums_stay_in_registers(columns, GEOMETRY.column_strip, GEOMETRY.lanes)
 
 
 X86_LOOP = """
