@@ -1,68 +1,22 @@
 import dataclasses
-import io
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from rich.cells import cell_len
-from rich.console import Console
 
-from headwise.errors import ArgumentError, UnsupportedError
-from headwise.models.opening.opened_model import OpenedModel
+from headwise.errors import ArgumentError
+from headwise.models.opening.opened_model import OpenedModel, open_model
 from headwise.verbs.explain_model import ModelTrace, explain_model
 from headwise.verbs.explain_model.render_json import to_json
-from headwise.verbs.explain_model.render_text import print_trace
 
-from .small_models import HYBRID, MARIAN, SIZES, TOKENS, eager, opened, small_model, word_tokenizer
+from .explain_told import told
+from .small_models import eager
 
 TEXT = "The bank raised rates because inflation was"
-WORDS = "the cat sat on a mat"
-USUAL = {**SIZES, **TOKENS, "max_position_embeddings": 64}
-GPT2 = {**TOKENS, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
-OPT = {
-    **TOKENS, "hidden_size": 32, "ffn_dim": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "max_position_embeddings": 64, "word_embed_proj_dim": 32,
-}  # fmt: skip
-SINKS = {
-    **USUAL, "num_key_value_heads": 2, "head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2,
-    "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 3,
-}  # fmt: skip
-GATED = {
-    **USUAL, "num_key_value_heads": 2, "head_dim": 8, "layer_types": ["full_attention"] * 2,
-    "num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 16,
-    "shared_expert_intermediate_size": 16,
-}  # fmt: skip
-SUMS = {
-    "LlamaForCausalLM": {**USUAL, "num_key_value_heads": 2, "attention_bias": True},
-    "GPT2LMHeadModel": GPT2,
-    "GPTNeoXForCausalLM": USUAL,
-    "GemmaForCausalLM": {**USUAL, "num_key_value_heads": 1, "head_dim": 8},
-    "CohereForCausalLM": USUAL,
-    "OPTForCausalLM": OPT,
-    "PhiForCausalLM": USUAL,
-    "GptOssForCausalLM": SINKS,
-}
-NO_SUMS = {
-    "Gemma2ForCausalLM": (
-        {**USUAL, "num_key_value_heads": 2, "head_dim": 8, "sliding_window": 3},
-        r"model\.layers\.0 is not the sum of what it reads, its attention and one other part",
-    ),
-    "GraniteForCausalLM": ({**USUAL, "residual_multiplier": 0.5}, r"model\.layers\.0 is not the sum"),
-    "JambaForCausalLM": (HYBRID, "some of its blocks have no attention that is recorded"),
-}
-
-
-def small(kind: str, settings: dict[str, Any], folder: Path) -> OpenedModel:
-    model = small_model(kind, settings)
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if weight.ndim == 1:  # biases, sinks and the weights of norms would be all 0 or 1
-                weight.normal_(1.0 if "norm" in name or "ln_" in name else 0.0, 0.3)
-    return opened(model, folder, word_tokenizer(ends=False))
 
 
 @pytest.fixture(scope="module")
@@ -75,10 +29,9 @@ def encoder(minilm: OpenedModel) -> ModelTrace:
     return explain_model(minilm, TEXT, layer=2, head=5, query=3)
 
 
-def told(found: ModelTrace, width: int = 80) -> str:
-    stream = io.StringIO()
-    print_trace(found, Console(file=stream, width=width, markup=False, highlight=False, emoji=False))
-    return stream.getvalue()
+@pytest.fixture(scope="module")
+def toy() -> OpenedModel:
+    return open_model("toy-induction")
 
 
 def by_eager(opened_model: OpenedModel, found: ModelTrace) -> Any:
@@ -182,46 +135,6 @@ def by_eager_before_norm(smollm2: OpenedModel, found: ModelTrace) -> Any:
     return kept[0][0, -1].double().numpy()
 
 
-@pytest.mark.parametrize("kind", SUMS)
-def test_families_whose_logit_is_a_sum(kind: str, tmp_path: Path) -> None:
-    model = small(kind, SUMS[kind], tmp_path)
-    found = explain_model(model, WORDS, layer=1, head=3, query=-2)
-    assert found.position == 4
-    assert found.row.output_difference < 1e-5
-    assert found.sum_difference < 1e-5
-    parts = found.logit
-    assert parts is not None, found.no_logit
-    assert abs(parts.difference) < 1e-5
-    assert np.abs(parts.layers[1].heads).max() > 1e-3
-    ids = torch.tensor([[token.id for token in found.tokens]])
-    own = eager(model, input_ids=ids).logits[0, 4]
-    assert found.next_tokens[0].id == int(own[: len(model.tokenizer)].argmax())
-    assert found.next_tokens[0].logit == pytest.approx(float(own.max()), abs=1e-4)
-
-
-@pytest.mark.parametrize("kind", NO_SUMS)
-def test_families_whose_logit_is_no_sum_say_why_and_show_the_rest(kind: str, tmp_path: Path) -> None:
-    settings, reason = NO_SUMS[kind]
-    found = explain_model(small(kind, settings, tmp_path), WORDS, layer=1, head=3)
-    assert found.sum_difference < 1e-5
-    assert found.logit is None
-    assert re.search(rf"^the logit of small-\w+ cannot be taken apart: .*{reason}", found.no_logit or "")
-    assert len(found.next_tokens) == 5
-    text = told(found)
-    assert "5. The likeliest next tokens" in text
-    assert "6. The logit, part by part\nLeft out: the logit of small-" in text
-
-
-def test_a_learned_sink_takes_its_share(tmp_path: Path) -> None:
-    found = explain_model(small("GptOssForCausalLM", SINKS, tmp_path), WORDS, layer=0, head=3)
-    assert found.row.sink is not None
-    assert found.row.sink > 0.01
-    assert found.row.weights.sum() + found.row.sink == pytest.approx(1, abs=1e-12)
-    assert found.row.visible.tolist() == [False, False, False, True, True, True], "a window of 3"
-    assert (found.row.weights[:3] == 0).all()
-    assert "A learned sink takes" in told(found)
-
-
 def test_an_encoder_shows_its_heads_and_says_that_it_predicts_nothing(encoder: ModelTrace) -> None:
     assert (encoder.next_tokens, encoder.logit) == ((), None)
     assert encoder.no_logit is not None
@@ -231,22 +144,6 @@ def test_an_encoder_shows_its_heads_and_says_that_it_predicts_nothing(encoder: M
     assert "4. What each head of the layer adds" in text
     assert "5. The logit, part by part\nLeft out: minilm-l6 is an encoder" in text
     assert "likeliest" not in text
-
-
-def test_an_output_projection_that_cannot_be_found_is_said(tmp_path: Path) -> None:
-    gated = small("Qwen3NextForCausalLM", GATED, tmp_path)
-    with pytest.raises(
-        UnsupportedError,
-        match=r"^the output projection of layer 1 \(model\.layers\.1\.self_attn\) of small-qwen3_next was "
-        r"not found: no linear layer reads the outputs of its heads as they are",
-    ):
-        explain_model(gated, WORDS, layer=1, head=0)
-
-
-def test_an_encoder_decoder_is_sent_to_view(tmp_path: Path) -> None:
-    model = opened(small_model("MarianMTModel", MARIAN), tmp_path, word_tokenizer(ends=True))
-    with pytest.raises(UnsupportedError, match=r"^small-marian is an encoder-decoder, .*; use view to see"):
-        explain_model(model, WORDS, layer=0, head=0)
 
 
 @pytest.mark.parametrize(
@@ -270,11 +167,6 @@ def test_what_does_not_exist_is_refused(minilm: OpenedModel, options: dict[str, 
     asked = {"text": TEXT, "layer": 2, "head": 5, **options}
     with pytest.raises(ArgumentError, match=message):
         explain_model(minilm, asked.pop("text"), **asked)
-
-
-def test_layers_with_gaps_are_listed(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match=r"^layer=0 .*; the attention layers of small-jamba are 1, 3$"):
-        explain_model(small("JambaForCausalLM", HYBRID, tmp_path), WORDS, layer=0, head=0)
 
 
 def test_the_model_is_left_as_it_was(minilm: OpenedModel, encoder: ModelTrace) -> None:
@@ -357,3 +249,14 @@ def test_tokens_cannot_steer_the_terminal(smollm2: OpenedModel) -> None:
     text = told(explain_model(smollm2, "a\x1b[31mred\n[bold]x", layer=0, head=0))
     assert "\x1b" not in text
     assert "bold" in text
+
+
+def test_the_induction_head_is_seen_at_work(toy: OpenedModel) -> None:
+    found = explain_model(toy, "a b c a b", layer=1, head=2)
+    # After the second "b" it looks at what followed the first one, and names it.
+    assert [token.text for token in found.tokens[3:5]] == ["b", " "]
+    assert found.row.weights[4] > 0.999
+    assert found.logit is not None
+    heads = {(one.layer, head): amount for one in found.logit.layers for head, amount in enumerate(one.heads)}
+    assert max(heads, key=heads.__getitem__) == (1, 2)
+    assert found.next_tokens[0].text == " "

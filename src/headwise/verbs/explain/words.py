@@ -54,7 +54,8 @@ def ending(layout: HeadLayout) -> str:
     listed = ", ".join(heads if len(heads) <= TERMS_SHOWN else [heads[0], heads[1], "...", heads[-1]])
     return (
         f"The whole of it: MHA(X) = concat({listed}) W_O. To see it change: --causal, --num-kv-heads 1, "
-        "--tokens, --seed, --d-model and --num-heads."
+        "--tokens, --seed, --d-model and --num-heads; --out FILE.html writes a page where any number can be "
+        "changed."
     )
 
 

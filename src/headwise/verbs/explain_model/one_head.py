@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from headwise import masks, reference
+from headwise import masks
 from headwise.models.attachment.layer_call import LayerCall
 from headwise.verbs.explain.result import Matrix
 from headwise.verbs.explain_model.listening import HeardCall
@@ -90,12 +90,23 @@ def _of_kv_head(call: LayerCall, kv_head: int) -> tuple[Matrix, Matrix]:
 
 
 def _seen(call: LayerCall, head: int, position: int) -> tuple[NDArray[np.bool_], Matrix]:
-    """Return which keys a row sees, and what is added to its scores."""
-    sizes = masks.Sizes(1, call.query.shape[1], call.query.shape[2], call.key.shape[2])
-    mask: Any = call.mask.numpy(force=True) if isinstance(call.mask, torch.Tensor) else call.mask
-    bias = None if call.bias is None else doubles(call.bias)
-    visible, added = reference.visible_and_bias(mask, bias, sizes)
-    return visible[0, head, position], added[0, head, position]
+    """Return which keys a row sees and what is added to its scores: of that row alone, for texts are long."""
+    num_heads, seq_len, kv_len = *call.query.shape[1:3], call.key.shape[2]
+    visible, added = np.ones(kv_len, dtype=bool), np.zeros(kv_len)
+    if isinstance(call.mask, torch.Tensor):
+        visible &= _row_of(call.mask, head, position).numpy(force=True)
+    elif call.mask is not None:
+        runs = masks.resolve(call.mask, masks.Sizes(1, num_heads, seq_len, kv_len)).intervals
+        visible[: int(runs.start[0, position])] = False
+        visible[int(runs.stop[0, position]) :] = False
+    if call.bias is not None:
+        added += doubles(_row_of(call.bias, head, position))
+    return visible, added
+
+
+def _row_of(tensor: torch.Tensor, head: int, position: int) -> torch.Tensor:
+    """Return one row of a tensor `[1, num_heads or 1, seq_len or 1, kv_len]`."""
+    return tensor[0, min(head, tensor.shape[1] - 1), min(position, tensor.shape[2] - 1)]
 
 
 def _weights(scores: Matrix, sink: float | None) -> tuple[Matrix, float | None]:

@@ -64,10 +64,12 @@ def _tell_text(trace: ModelTrace, names: Sequence[str], console: Console) -> Non
     line = Text()
     for position, token in enumerate(trace.tokens):
         style = "bold underline" if position == trace.position else ""
-        line.append(f"{position} ", style="dim").append(printable(token.text.strip(" ")), style=style)
+        line.append(f"{position} ", style="dim").append(_plain(token.text), style=style)
         line.append("  ")
     console.print(line)
-    console.print(Text(f'The query is token {trace.position}, "{names[trace.position]}".'))
+    console.print(
+        Text(f'The query is token {trace.position}, "{_plain(trace.tokens[trace.position].text)}".')
+    )
 
 
 def _tell_projections(trace: ModelTrace, names: Sequence[str], console: Console) -> None:
@@ -97,7 +99,7 @@ def _tell_row(trace: ModelTrace, names: Sequence[str], console: Console) -> None
     header = ["token", "q . k", "scaled", *(["bias"] if row.added is not None else []), "weight"]
     rows = [
         [
-            f"{key} {names[key]}",
+            f"{key} {names[key].removesuffix(f' ({key})')}",
             f"{row.scores[key]:.3f}",
             f"{row.scaled[key]:.3f}",
             *([f"{row.added[key]:.3f}"] if row.added is not None else []),
