@@ -1,6 +1,7 @@
 """The peaks: what a processor can do, asked for from any thread, measured on vectors and nothing else."""
 
 import re
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,10 +15,16 @@ from .emitted import assembly_here
 from .inner_loops import loops_of
 
 
-@pytest.mark.parametrize("probe", [probes.fma_peak, probes.read_bandwidth])
-def test_a_probe_gives_what_a_processor_can_do(probe: Callable[[], float]) -> None:
+@pytest.mark.parametrize("probe", [probes.fma_rates, probes.read_rates])
+def test_a_probe_gives_what_a_processor_can_do(probe: Callable[..., list[float]]) -> None:
+    meetings: list[None] = []
+
+    def rates() -> list[float]:
+        return probe(meet=lambda: meetings.append(None), clock=time.thread_time)
+
     with ThreadPoolExecutor(2) as pool:
-        found = [each.result() for each in [pool.submit(probe) for _ in range(2)]]
+        found = [rate for each in [pool.submit(rates) for _ in range(2)] for rate in each.result()]
+    assert len(meetings) == len(found)
     assert all(1e8 < each < 1e13 for each in found)
 
 

@@ -155,17 +155,21 @@ def test_ratio_and_shares() -> None:
 def test_peaks_of_several_threads_are_taken_at_once_and_the_higher_one_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    meeting = threading.Barrier(3, timeout=30)
+    inside = threading.Barrier(3, timeout=30)
+    clocks: list[Callable[[], float]] = []
 
-    def probe() -> float:
-        meeting.wait()  # comes back only if three threads are in here
-        return 2.5
+    def probe(*, meet: Callable[[], int], clock: Callable[[], float]) -> list[float]:
+        if inside.wait() == 0:  # comes back only if three threads are in here
+            clocks.append(clock)
+        # Who is alone for a while is fast, but never the sum of such moments is a peak.
+        return [9.0 if meet() == run else 2.5 for run in range(3)] + [3.0]
 
-    monkeypatch.setattr(peaks, "fma_peak", probe)
-    monkeypatch.setattr(peaks, "read_bandwidth", probe)
+    monkeypatch.setattr(peaks, "fma_rates", probe)
+    monkeypatch.setattr(peaks, "read_rates", probe)
     found = peaks.measure_peaks(3)
-    assert found == Peaks(fma_flops=7.5, read_bytes=7.5)
-    assert peaks.higher(found, Peaks(9.0, 1.0)) == Peaks(9.0, 7.5)
+    assert clocks == [time.thread_time, time.perf_counter]  # memory is shared
+    assert found == Peaks(fma_flops=14.0, read_bytes=14.0)
+    assert peaks.higher(found, Peaks(19.0, 1.0)) == Peaks(19.0, 14.0)
 
 
 def test_backends_take_turns_and_slow_ones_sit_some_out(monkeypatch: pytest.MonkeyPatch) -> None:

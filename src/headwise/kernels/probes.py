@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -30,32 +29,39 @@ _CHAINS = {4: 24, 8: 12, 16: 24}[GEOMETRY.lanes]
 _STREAMS = 8
 
 
-def fma_peak() -> float:
-    """Return the float32 operations per second of one thread that does nothing but fused multiply-adds."""
+def fma_rates(*, meet: Callable[[], object], clock: Callable[[], float]) -> list[float]:
+    """Return the float32 operations per second of one thread that does nothing but fused multiply-adds.
+
+    One rate for each of some runs; `meet` is called before each, so that several threads can begin together.
+    """
     run, operands = _multiplying(), np.full(GEOMETRY.lanes, 0.5, dtype=np.float32)
-    return 2.0 * GEOMETRY.lanes * _CHAINS * _ROUNDS / _best_seconds(lambda: run(operands, _ROUNDS))
+    operations = 2.0 * GEOMETRY.lanes * _CHAINS * _ROUNDS
+    return [operations / taken for taken in _seconds(lambda: run(operands, _ROUNDS), meet, clock)]
 
 
-def read_bandwidth() -> float:
-    """Return the bytes per second of one thread that reads a buffer too large for its caches."""
+def read_rates(*, meet: Callable[[], object], clock: Callable[[], float]) -> list[float]:
+    """Return the bytes per second of one thread that reads a buffer too large for its caches, as above."""
     run, buffer = _reading(), np.ones(_BUFFER_BYTES // 4, dtype=np.float32)
-    return buffer.nbytes / _best_seconds(lambda: run(buffer, buffer.size))
+    return [buffer.nbytes / taken for taken in _seconds(lambda: run(buffer, buffer.size), meet, clock)]
 
 
 def read(numbers: NDArray[np.float32]) -> None:
-    """Read an array once as `read_bandwidth` does; what does not fill a last step is left out."""
+    """Read an array once as `read_rates` does; what does not fill a last step is left out."""
     step = _STREAMS * GEOMETRY.lanes
     _reading()(numbers, numbers.size // step * step)
 
 
-def _best_seconds(run: Callable[[], object]) -> float:
-    """Return the least processor time of several runs: whatever disturbs one only makes it longer."""
-    best = float("inf")
+def _seconds(
+    run: Callable[[], object], meet: Callable[[], object], clock: Callable[[], float]
+) -> list[float]:
+    """Return what each of several runs takes."""
+    found = []
     for _ in range(_RUNS):
-        start = time.thread_time()
+        meet()
+        start = clock()
         run()
-        best = min(best, time.thread_time() - start)
-    return best
+        found.append(clock() - start)
+    return found
 
 
 def _emit_multiplying(builder: ir.IRBuilder, operands: ir.Value, rounds: ir.Value) -> None:

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import numpy as np
 import torch
 
-from headwise.kernels.probes import fma_peak, read, read_bandwidth
+from headwise.kernels.probes import fma_rates, read, read_rates
 from headwise.verbs.bench.backends import Prepared
 from headwise.verbs.bench.problem import Problem
 from headwise.verbs.bench.result import Peaks
 
 
 def measure_peaks(threads: int) -> Peaks:
-    """Return the peaks of this many threads at once."""
-    return Peaks(fma_flops=_together(fma_peak, threads), read_bytes=_together(read_bandwidth, threads))
+    """Return the peaks of this many threads at once.
+
+    Nothing else on the machine adds to a thread's own clock. But memory is shared: while one of several
+    threads is kept from running, the others reach what each reaches alone, so they go by the wall.
+    """
+    by_wall = time.perf_counter if threads > 1 else time.thread_time
+    return Peaks(
+        fma_flops=_together(fma_rates, threads, time.thread_time),
+        read_bytes=_together(read_rates, threads, by_wall),
+    )
 
 
 def higher(one: Peaks, other: Peaks) -> Peaks:
@@ -44,9 +54,9 @@ def plain_read(problem: Problem, threads: int) -> Prepared:
     return Prepared(call, lambda _: problem.value, "a plain read")
 
 
-def _together(probe: Callable[[], float], threads: int) -> float:
-    """Return the sum of a probe that runs in this many threads at the same time."""
-    if threads == 1:
-        return probe()
+def _together(probe: Callable[..., list[float]], threads: int, clock: Callable[[], float]) -> float:
+    """Return the rate of the best run of this many threads, which all begin it together."""
+    meet = Barrier(threads).wait
     with ThreadPoolExecutor(threads) as pool:
-        return sum(each.result() for each in [pool.submit(probe) for _ in range(threads)])
+        found = [pool.submit(probe, meet=meet, clock=clock) for _ in range(threads)]
+        return max(map(sum, zip(*(each.result() for each in found), strict=True)))
