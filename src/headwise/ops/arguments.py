@@ -102,8 +102,7 @@ def check(
 
     """
     traits = _traits("query", query), _traits("key", key), _traits("value", value)
-    device = query.device.type
-    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+    if torch._C._is_any_autocast_enabled():
         query, key, value = _autocast(query), _autocast(key), _autocast(value)
         traits = _traits("query", query), _traits("key", key), _traits("value", value)
     asked = _Asked(mask, bias, scale, softcap, dropout)
@@ -151,9 +150,12 @@ class _Terms(NamedTuple):
 
 def _autocast(tensor: Tensor) -> Tensor:
     """Return a tensor as torch's own attention takes it under autocast: float64, which it leaves, aside."""
+    device = tensor.device.type
+    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+        return tensor
     if not tensor.is_floating_point() or tensor.dtype is torch.float64:
         return tensor
-    return tensor.to(torch.get_autocast_dtype(tensor.device.type))
+    return tensor.to(torch.get_autocast_dtype(device))
 
 
 def _traits(name: str, given: Any) -> _Traits:

@@ -64,7 +64,9 @@ def choose_on(route: Route, call: Call, *, impl: Implementation, need_logsumexp:
             )
         return Choice("reference", "reference", ("the caller named it",))
     if impl != "torch":
-        missing = _missing(route, call)
+        missing = kernel.why_not(call)
+        if route.kind == "operations":
+            missing = (*missing, _unseen(route))
         if not missing:
             return _KERNEL
         if impl == "cpu":
@@ -72,9 +74,8 @@ def choose_on(route: Route, call: Call, *, impl: Implementation, need_logsumexp:
                 f'impl="cpu" cannot compute this call: {"; ".join(missing)}; '
                 'use impl="auto", which falls back on torch'
             )
-    unseen = _unseen(route)
-    if unseen is not None:
-        return Choice("torch", "plain", (unseen,))
+    if route.kind == "operations":
+        return Choice("torch", "plain", (_unseen(route),))
     obstacles = fused.why_not(call, need_logsumexp=need_logsumexp)
     return Choice("torch", "plain", obstacles) if obstacles else _FUSED
 
@@ -90,15 +91,7 @@ def refuse(call: Call, impl: Implementation) -> None:
         choose_on(DIRECT, call, impl=impl, need_logsumexp=True)
 
 
-def _missing(route: Route, call: Call) -> tuple[str, ...]:
-    """Return the reasons, if any, why the kernel cannot compute a call that goes this way."""
-    missing = kernel.why_not(call)
-    unseen = _unseen(route)
-    return missing if unseen is None else (*missing, unseen)
-
-
-def _unseen(route: Route) -> str | None:
-    """Return who would lose sight of a call that a kernel computes, or None."""
-    if route.watcher is None or route.watcher.knows_operators:
-        return None
-    return f"{route.watcher.text}, which would not see what a kernel does"
+def _unseen(route: Route) -> str:
+    """Return who would lose sight of a call that a kernel computes."""
+    who = "" if route.watcher is None else route.watcher.text
+    return f"{who}, which would not see what a kernel does"

@@ -38,7 +38,7 @@ def attend(call: Call) -> Tensor:
 
 def attend_with_logsumexp(call: Call) -> AttentionResult:
     """Return output and logsumexp of the whole call."""
-    output, (logsumexp,) = empty_output(call), _empty_rows(call, 1)
+    output, logsumexp = empty_output(call), _empty_rows(call)
     bias, shift = summed_bias(call)
     _run(prepared_for(call, bias, output, logsumexp))
     return AttentionResult(output, logsumexp if shift is None else logsumexp + shift)
@@ -64,14 +64,14 @@ def attend_for_gradient(call: Call) -> Softmaxed:
 
 
 def _attend_and_keep(call: Call) -> tuple[Softmaxed, Prepared]:
-    output, (logsumexp,), kept = empty_output(call), _empty_rows(call, 1), _empty_rows(call, NUMBERS_KEPT)
+    output, logsumexp, kept = empty_output(call), _empty_rows(call), _empty_rows(call, NUMBERS_KEPT)
     bias, shift = summed_bias(call)
     prepared = prepared_for(call, bias, output, logsumexp)
-    maxima, sums, shifts = kept
+    first, step = kept.data_ptr(), logsumexp.nbytes  # to unbind them takes as long as a small call
     operands = prepared.operands._replace(
-        maxima=maxima.data_ptr(),
-        sums=sums.data_ptr(),
-        shifts=0 if bias is None else shifts.data_ptr(),
+        maxima=first,
+        sums=first + step,
+        shifts=0 if bias is None else first + 2 * step,
         owners=(*prepared.operands.owners, kept),
     )
     prepared = Prepared(prepared.sizes, operands)
@@ -175,9 +175,9 @@ def readable(tensor: Tensor) -> Tensor:
     return tensor.resolve_neg() if tensor.is_neg() else tensor
 
 
-def _empty_rows(call: Call, count: int) -> Tensor:
-    """Return so many numbers a row, float32 `[count, batch, num_heads, seq_len]`."""
-    return call.query.new_empty((count, *call.query.shape[:3]), dtype=torch.float32)
+def _empty_rows(call: Call, *count: int) -> Tensor:
+    """Return one number a row, float32 `[batch, num_heads, seq_len]`, or `count` of them."""
+    return call.query.new_empty((*count, *call.query.shape[:3]), dtype=torch.float32)
 
 
 def empty_output(call: Call) -> Tensor:

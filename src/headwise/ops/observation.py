@@ -87,7 +87,7 @@ def observe(
     if not route.needs_gradient:
         return _observed(call, wanted, first)
     # The backward pass makes the weights again, so that autograd need not keep those that are looked at.
-    result = through_operator.attend(call, impl="auto", need_logsumexp=True)
+    result = through_operator.attend(call, impl="auto", need_logsumexp=True, is_followed=False)
     with torch.no_grad():
         seen = _observed(call, wanted, first)
     return Observation(*result, seen.evidence)

@@ -84,7 +84,8 @@ def attention(
     call = seeded(call)
     route = route_of(call)
     if route.kind == "operator" and impl != "reference":
-        return through_operator.attend(call, impl=impl, need_logsumexp=False).output
+        followed = route.watcher is not None
+        return through_operator.attend(call, impl=impl, need_logsumexp=False, is_followed=followed).output
     match choose_on(route, call, impl=impl, need_logsumexp=False).path:
         case "kernel":
             return kernel.attend(call)
@@ -148,7 +149,8 @@ def attention_with_logsumexp(
     call = seeded(call)
     route = route_of(call)
     if route.kind == "operator" and impl != "reference":
-        return through_operator.attend(call, impl=impl, need_logsumexp=True)
+        followed = route.watcher is not None
+        return through_operator.attend(call, impl=impl, need_logsumexp=True, is_followed=followed)
     match choose_on(route, call, impl=impl, need_logsumexp=True).path:
         case "kernel":
             return kernel.attend_with_logsumexp(call)

@@ -119,16 +119,15 @@ _settled = lru_cache(maxsize=64)(_settle)
 """`_settle`, remembered for the layers and steps of a model."""
 
 
-def _attention(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
+def compute(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what the operator `headwise::attention` returns."""
     *terms, impl, need_logsumexp = given
     call = Terms(*terms).call
     match choice.choose_on(DIRECT, call, impl=impl, need_logsumexp=need_logsumexp).path:
         case "kernel":
             return kernel.attend_for_gradient(call)
         case "fused":
-            # Who asks for no logsumexp reads this one only to know which rows are empty, which makes no
-            # difference where all is finite.
-            found = AttentionResult(fused.attend(call), _empty_rows(call).zero_())
+            found = AttentionResult(fused.attend(call), _of_empty_rows(call))
         case _:
             found = plain.attend(call)
     return _laid_out(found.output, kernel.empty_output(call)), found.logsumexp, _kept_rows(call, 0)
@@ -142,7 +141,8 @@ def _fake_attention(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
     return kernel.empty_output(call), _empty_rows(call), rows
 
 
-def _backward(*given: Any) -> list[Tensor]:
+def compute_backward(*given: Any) -> list[Tensor]:
+    """Return what the operator `headwise::attention_backward` returns."""
     *terms, output, logsumexp, rows, grad_output, grad_logsumexp, wanted = given
     call, asked = Terms(*terms).call, asked_for(wanted)
     attended = Softmaxed(output, logsumexp, rows)
@@ -188,6 +188,13 @@ def asked_for(wanted: Sequence[bool]) -> formula.Asked:
     return formula.Asked(query, key, value, sinks, tuple(biases))
 
 
+def _of_empty_rows(call: Call) -> Tensor:
+    """Return -inf for the rows that see no key, all that is read of the logsumexp that nobody needs."""
+    found, visibility = _empty_rows(call).zero_(), call.visibility
+    hidden = None if visibility.is_square_causal else visibility.hidden(slice(0, call.sizes.seq_len))
+    return found if hidden is None else found.masked_fill_(hidden.all(-1), -torch.inf)
+
+
 def _empty_rows(call: Call) -> Tensor:
     return call.query.new_empty(call.query.shape[:3], dtype=call.compute_dtype)
 
@@ -207,7 +214,7 @@ def _laid_out(result: Tensor, wished: Tensor) -> Tensor:
     return result if result.stride() == wished.stride() else wished.copy_(result)
 
 
-LIBRARY.impl("attention", _attention, "CompositeExplicitAutograd")
-LIBRARY.impl("attention_backward", _backward, "CompositeExplicitAutograd")
+LIBRARY.impl("attention", compute, "CompositeExplicitAutograd")
+LIBRARY.impl("attention_backward", compute_backward, "CompositeExplicitAutograd")
 torch.library.register_fake("headwise::attention", _fake_attention, lib=LIBRARY)
 torch.library.register_fake("headwise::attention_backward", _fake_backward, lib=LIBRARY)

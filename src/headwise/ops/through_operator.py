@@ -12,16 +12,21 @@ from headwise.ops.results import AttentionResult
 REGISTERED = (registered_flops, registered_gradient, registered_vmap)
 
 
-def attend(call: Call, *, impl: Implementation, need_logsumexp: bool) -> AttentionResult:
+def attend(call: Call, *, impl: Implementation, need_logsumexp: bool, is_followed: bool) -> AttentionResult:
     """Return output and logsumexp of the whole call; the latter only if it is needed.
 
+    is_followed says that somebody follows torch's operations, and not autograd alone.
+
     Raises:
-        UnsupportedError: `impl="cpu"` was asked for what the kernel does not do, or the reference for what
-            only an operator does.
+        UnsupportedError: `impl="cpu"` was asked for what the kernel does not do.
 
     """
     refuse(call, impl)
-    output, logsumexp, _ = ATTENTION(*Terms.of(call), impl, need_logsumexp)
+    terms = Terms.of(call)
+    if is_followed:
+        output, logsumexp, _ = ATTENTION(*terms, impl, need_logsumexp)
+    else:
+        output, logsumexp, _ = registered_gradient.attend(terms, impl, need_logsumexp)
     if call.head_gates is not None:
         output = nonfinite.gated_whole(output, call.head_gates, logsumexp)
     return AttentionResult(output, logsumexp)
