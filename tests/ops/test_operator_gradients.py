@@ -16,6 +16,7 @@ from headwise.ops import plain
 from ..attention_cases import tensors
 from ..naive import naive_attention
 from ..tolerance import assert_within_rule
+from .bits import assert_same_bits
 
 
 def float64(*shape: int) -> Tensor:
@@ -138,6 +139,19 @@ def naive_with_biases(query: Tensor, key: Tensor, value: Tensor, biases: list[Te
     if "sinks" in options:
         scores = torch.cat([scores, options["sinks"][:, None, None].expand(*scores.shape[:3], 1)], -1)
     return torch.softmax(scores, -1)[..., : key.shape[2]] @ value, torch.logsumexp(scores, -1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_training_gives_the_bits_of_inference(dtype: torch.dtype) -> None:
+    made = [tensor.requires_grad_() for tensor in tensors("peaked", seq_len=61, kv_len=67, dtype=dtype)]
+    options = {"mask": Causal() & Lengths([0, 67]), "bias": torch.randn(6, 61, 67), "sinks": torch.randn(6)}
+    found = ops.attention_with_logsumexp(*made, **options)
+    alone = ops.attention(*made, **options)
+    assert found.output.requires_grad
+    with torch.no_grad():
+        expected = ops.attention_with_logsumexp(*made, **options)
+    assert_same_bits(found, expected, "training")
+    assert torch.equal(alone, expected.output)
 
 
 @pytest.mark.parametrize("impl", ["cpu", "torch"])

@@ -111,6 +111,19 @@ def test_other_sizes_are_not_compiled_again(mask: Any) -> None:
     assert len(counts) == 1
 
 
+def test_other_lengths_are_not_compiled_again() -> None:
+    def attend(query: Tensor, key: Tensor, value: Tensor, lengths: list[int]) -> Tensor:
+        return ops.attention(query, key, value, mask=Lengths(lengths))
+
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(attend, fullgraph=True, backend=counter, dynamic=True)
+    made, counts = tensors("randn"), set()
+    for lengths in ([3, 4], [6, 2], [5, 0]):
+        assert torch.equal(compiled(*made, lengths), attend(*made, lengths))
+        counts.add(counter.frame_count)
+    assert len(counts) == 1
+
+
 def test_dropout_in_compiled_code_differs_from_run_to_run_and_follows_the_seed() -> None:
     made = leaves()
     compiled = torch.compile(
@@ -155,6 +168,26 @@ def test_an_exported_program_runs_with_other_sizes(strict: bool) -> None:
     assert OPERATOR in {node.target for node in program.graph.nodes}
     given = tensors("randn", seq_len=11, kv_len=17)
     torch.testing.assert_close(program.module()(*given), layer(*given))
+
+
+class Masked(torch.nn.Module):
+    """A module whose mask and bias come with each call."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, bias: Tensor) -> Tensor:
+        return ops.attention(query, key, value, mask=mask, bias=bias)
+
+
+@pytest.mark.parametrize("strict", [True, False], ids=["strict", "not strict"])
+def test_masks_and_biases_of_an_exported_program_have_other_sizes_too(strict: bool) -> None:
+    def given(seq_len: int, kv_len: int) -> tuple[Tensor, ...]:
+        made = tensors("randn", seq_len=seq_len, kv_len=kv_len)
+        return *made, torch.rand(seq_len, kv_len) < 0.8, torch.randn(6, seq_len, kv_len)
+
+    queries, keys = torch.export.Dim("queries", min=2, max=64), torch.export.Dim("keys", min=2, max=64)
+    sizes = ({2: queries}, {2: keys}, {2: keys}, {0: queries, 1: keys}, {1: queries, 2: keys})
+    program = torch.export.export(Masked(), given(5, 7), dynamic_shapes=sizes, strict=strict)
+    others = given(13, 17)
+    torch.testing.assert_close(program.module()(*others), Masked()(*others))
 
 
 def test_an_exported_program_can_be_trained() -> None:

@@ -73,8 +73,8 @@ def _axes_by_rank(name: str, shape: tuple[int, ...], sizes: Sizes) -> Axes:
 
 
 def shape_of(tensor: Any) -> tuple[int, ...]:
-    """Return the shape of an array or tensor as plain integers."""
-    return tuple(int(size) for size in tensor.shape)
+    """Return the shape of an array or tensor: integers, or the symbols for them while torch traces."""
+    return tuple(tensor.shape)
 
 
 def check_choice(name: str, given: Any, choices: Any) -> None:
@@ -89,5 +89,5 @@ def checked_counts(name: str, given: Iterable[Any]) -> tuple[int, ...]:
     """Return `given`, which may be a list, an array or a tensor of counts, as plain integers."""
     if not isinstance(given, Iterable):
         raise ArgumentError(f"{name} is {given!r}; it must be a list of integers, such as [{given!r}]")
-    counts = (item.item() if hasattr(item, "item") else item for item in given)
+    counts = (item if isinstance(item, int) or not hasattr(item, "item") else item.item() for item in given)
     return tuple(checked_size(f"an entry of {name}", count, at_least=0) for count in counts)
