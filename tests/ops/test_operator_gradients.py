@@ -194,6 +194,17 @@ def test_rows_of_the_formula_come_in_blocks(impl: Any, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("impl", ["cpu", "torch"])
+def test_a_large_sink_gets_nothing_from_empty_rows(impl: Any) -> None:
+    made = [tensor.requires_grad_() for tensor in tensors("randn")]
+    sinks = torch.full((6,), 200.0, requires_grad=True)
+    found = ops.attention_with_logsumexp(*made, sinks=sinks, mask=Lengths([0, 7]), impl=impl)
+    upstream = torch.ones(2, 6, 5)
+    gradients = torch.autograd.grad([found.output.sum(), found.logsumexp], [sinks, *made], [None, upstream])
+    torch.testing.assert_close(gradients[0], torch.full((6,), 5.0))  # all weight of five rows
+    assert all((gradient[0] == 0).all() for gradient in gradients[1:])
+
+
+@pytest.mark.parametrize("impl", ["cpu", "torch"])
 def test_a_gate_of_zero_has_a_gradient_and_hides_what_is_not_finite(impl: Any) -> None:
     query, key, value = tensors("randn", num_heads=3)
     value[:, 1] = torch.inf

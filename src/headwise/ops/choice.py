@@ -20,7 +20,8 @@ class Choice:
 
     - impl: `"cpu"`, `"torch"` or `"reference"`
     - path: `"kernel"` (headwise's own), `"fused"` (torch's fused kernel), `"plain"` (plain torch operations)
-      or `"reference"` (float64)
+      or `"reference"` (float64); what has gone by the kernel has the kernel's gradient, what has gone by the
+      others that of the formula (`ops/formula.py`)
     """
 
     impl: Literal["cpu", "torch", "reference"]

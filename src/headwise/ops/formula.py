@@ -137,8 +137,9 @@ class _Sums:
         if not self._asked.sinks or self._call.sinks is None:
             return None
         # Only an empty row has no logsumexp beside a sink, and there the sink takes nothing.
-        weights = torch.exp(self._call.sinks[..., None] - logsumexp.masked_fill(logsumexp == -torch.inf, 0.0))
-        return -(weights * means[..., 0]).masked_fill(logsumexp == -torch.inf, 0.0).sum(-1)
+        nothing = logsumexp == -torch.inf
+        weights = torch.exp(self._call.sinks[..., None] - logsumexp.masked_fill(nothing, torch.inf))
+        return -(weights * means[..., 0]).sum(-1)
 
     def _add(self, block: _Block) -> None:
         call, asked = self._call, self._asked
