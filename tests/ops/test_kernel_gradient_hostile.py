@@ -87,6 +87,22 @@ def test_what_is_seen_reaches_what_the_formula_says(place: str, number: float) -
                     assert_not_finite_alike(case, upstream, f"{number} in {place}, {case.name}")
 
 
+@pytest.mark.parametrize("number", [NAN, INF, -INF])
+@pytest.mark.parametrize("place", [place for place in PLACES if place != "bias"])
+def test_a_bias_that_is_one_number_a_row_is_reached_too(place: str, number: float) -> None:
+    """Its gradient is summed over no keys, for what it is the sum of cancels; NaN and infinity do not."""
+    for mask in MASKS:
+        for option in OPTIONS:
+            case, upstream = problem(mask, option)
+            case.options["bias"] = torch.randn(1, 3, SEQ_LEN, 1)
+            if place != "sinks" or option == "sinks":
+                spoiled(case, upstream, place, number)
+                found, exact = by_kernel(case, upstream), by_formula(case, upstream, dtype=torch.float64)
+                assert found.bias is not None
+                assert exact.bias is not None
+                assert torch.equal(found.bias.isfinite(), exact.bias.isfinite()), case.name
+
+
 def test_a_nan_reaches_rows_and_keys_that_see_each_other_only() -> None:
     case, upstream = problem("causal", "plain")
     clean = by_kernel(case, upstream)

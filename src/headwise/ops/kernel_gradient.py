@@ -59,7 +59,7 @@ def gradients(
     _run(call, attended, found, upstream, bias)
     grad_bias = found.bias
     if bias is not None and of_rows:
-        grad_bias = _of_row_bias(attended, found.sinks, upstream.logsumexp, bias.shape)
+        grad_bias = _of_row_bias(attended, found.sinks, upstream, bias.shape)
     grad_sinks = _summed(found.sinks, 2) if wanted.sinks and found.sinks is not None else None
     return found._replace(bias=grad_bias, sinks=grad_sinks)
 
@@ -116,18 +116,21 @@ def _compiled() -> ModuleType:
 
 
 def _of_row_bias(
-    attended: Softmaxed, terms: Tensor | None, upstream_of_logsumexp: Tensor | None, shape: Sequence[int]
+    attended: Softmaxed, terms: Tensor | None, upstream: _Upstream, shape: Sequence[int]
 ) -> Tensor:
     """Return the gradient of a bias that is one number for all keys of a row.
 
     Such a number moves nothing but logsumexp, and the share of a sink, which loses what the keys gain: no sum
-    over the keys is needed. `terms` is what each row adds to the gradient of its sink.
+    over the keys is needed. `terms` is what each row adds to the gradient of its sink. What cancels in that
+    sum does not where it is no number.
     """
     found = torch.zeros_like(attended.maxima)
-    if upstream_of_logsumexp is not None:
-        found += upstream_of_logsumexp
+    if upstream.logsumexp is not None:
+        found += upstream.logsumexp
     if terms is not None:
         found -= terms
+    cancels = attended.output.isfinite().all(-1) & upstream.output.isfinite().all(-1)
+    found = found.masked_fill(~cancels | attended.sums.isnan(), torch.nan)
     found = found.masked_fill(attended.sums == 0, 0.0)  # a row that sees no key
     axes = tuple(axis for axis in range(3) if shape[axis] == 1)
     return _summed(found, *axes).reshape(tuple(shape))
