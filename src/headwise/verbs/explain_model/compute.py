@@ -76,13 +76,14 @@ def explain_model(
         place = _find_layer(layer, attached.layers, opened)
         _check_head(head, place)
         with (
-            listening(opened.model, attached.layers) as heard,
+            listening(opened.model, attached.layers, whole=place, position=position) as heard,
             watching_stream(opened.model, attached.layers, position) as stream,
         ):
             outputs = _run(opened.model, ids, position)
         difference = attached.max_logit_difference
-    call = heard[attached.layers.index(place)]
-    if call.projection is None:
+    heard_call = heard[attached.layers.index(place)]
+    call = heard_call.call
+    if heard_call.projection is None or call is None:
         raise UnsupportedError(
             f"the output projection of layer {layer} ({place.name}) of {opened.name} was not found: no "
             "linear layer reads the outputs of its heads as they are (the model may gate or norm them "
@@ -91,7 +92,7 @@ def explain_model(
     following = _next_tokens(opened, outputs, position)
     logit, reason = _logit(opened, attached.layers, heard, stream, following=following, position=position)
     kv_head = head // place.group_size
-    added = added_by_heads(call, position=position)
+    added = added_by_heads(heard_call, position=position)
     return ModelTrace(
         model=opened.name,
         family=opened.model.config.model_type,
@@ -105,11 +106,11 @@ def explain_model(
         kv_head=kv_head,
         num_heads=place.num_heads,
         num_kv_heads=place.num_kv_heads,
-        query=doubles(call.call.query[0, head]),
-        key=doubles(call.call.key[0, kv_head]),
-        value=doubles(call.call.value[0, kv_head]),
-        row=head_row(call, head=head, kv_head=kv_head, position=position),
-        projection=call.projection_name,
+        query=doubles(call.query[0, head]),
+        key=doubles(call.key[0, kv_head]),
+        value=doubles(call.value[0, kv_head]),
+        row=head_row(heard_call, head=head, kv_head=kv_head, position=position),
+        projection=heard_call.projection_name,
         **added._asdict(),
         next_tokens=following,
         logit=logit,

@@ -22,18 +22,35 @@ from headwise.models.attachment.mask_reading import MaskReading
 
 @dataclass
 class HeardCall:
-    """One attention call.
+    """One attention call, or once its projection is found what is left of it where only one row is wanted.
 
-    - output `[batch, num_heads, seq_len, value_head_dim]`
+    - call: None where only one row is wanted
+    - output `[batch, num_heads, seq_len or 1, value_head_dim]`
     - projection, projected: the linear layer that reads the heads' outputs as they are, its path and what it
-      makes of them, `[batch, seq_len, d_model]`; None while none was found
+      makes of them, `[batch, seq_len or 1, d_model]`; None while none was found
     """
 
-    call: LayerCall
+    call: LayerCall | None
     output: Tensor
     projection: nn.Module | None = None
     projection_name: str = ""
     projected: Tensor | None = None
+
+    def outputs_at(self, position: int) -> Tensor:
+        """Return the heads' outputs at a position, `[num_heads, value_head_dim]`."""
+        return self.output[0, :, min(position, self.output.shape[2] - 1)]
+
+    def projected_at(self, position: int) -> Tensor | None:
+        """Return what the projection makes of them there, `[d_model]`; None where none was found."""
+        return (
+            None if self.projected is None else self.projected[0, min(position, self.projected.shape[1] - 1)]
+        )
+
+    def keep_only(self, position: int) -> None:
+        """Let go of all but one row: on long texts all rows of all layers take more memory than the model."""
+        self.call, self.output = None, self.output[:, :, [position]]
+        if self.projected is not None:
+            self.projected = self.projected[:, [position]]
 
 
 class _Along:
@@ -59,15 +76,20 @@ class _Along:
 
 
 @contextmanager
-def listening(model: PreTrainedModel, layers: tuple[AttachedLayer, ...]) -> Iterator[list[HeardCall]]:
-    """Write down the attention calls of an attached model, in the order of `layers`."""
+def listening(
+    model: PreTrainedModel, layers: tuple[AttachedLayer, ...], *, whole: AttachedLayer, position: int
+) -> Iterator[list[HeardCall]]:
+    """Write down the attention calls of an attached model in the order of `layers`; of all but one, a row."""
+    place = layers.index(whole)
     heard: list[HeardCall] = []
     with ExitStack() as cleanup:
         for name in {layer.name for layer in layers}:
             cleanup.enter_context(_beside(model.get_submodule(name), heard))
         for name, module in model.named_modules():
             if isinstance(module, nn.Linear | Conv1D):
-                cleanup.callback(module.register_forward_hook(_projection_watch(name, heard)).remove)
+                cleanup.callback(
+                    module.register_forward_hook(_projection_watch(name, heard, place, position)).remove
+                )
         yield heard
 
 
@@ -85,7 +107,7 @@ def _beside(module: nn.Module, heard: list[HeardCall]) -> Iterator[None]:
         LISTENERS[module] = known
 
 
-def _projection_watch(name: str, heard: list[HeardCall]) -> Any:
+def _projection_watch(name: str, heard: list[HeardCall], whole: int, position: int) -> Any:
     """Return a hook that takes a linear layer for the output projection where it reads the heads' outputs.
 
     By its input and not by its name, which differs from family to family: one that gates, norms or reorders
@@ -102,5 +124,7 @@ def _projection_watch(name: str, heard: list[HeardCall]) -> Any:
         if is_as_large and torch.equal(args[0].reshape(side_by_side.shape), side_by_side):
             latest.projection, latest.projection_name = module, name
             latest.projected = output.reshape(*side_by_side.shape[:2], -1)
+            if len(heard) - 1 != whole:
+                latest.keep_only(position)
 
     return watch

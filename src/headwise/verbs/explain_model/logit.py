@@ -102,16 +102,17 @@ def _check_blocks(model: PreTrainedModel, stream: Stream, heard: Sequence[HeardC
 def _added(call: HeardCall, position: int) -> tuple[Matrix, Matrix]:
     """Return what each head adds, `[num_heads, d_model]`, and the bias, `[d_model]`."""
     slices, bias = slices_of(call)
-    heads = np.einsum("hv,hvd->hd", doubles(call.output[0, :, position]), slices)
+    heads = np.einsum("hv,hvd->hd", doubles(call.outputs_at(position)), slices)
     return heads, np.zeros(heads.shape[1]) if bias is None else bias
 
 
 def _mlp(stream: Stream, block: str, call: HeardCall, position: int) -> Matrix:
     """Return the part of a block that with its attention makes what the block adds."""
     read, written = stream.read.get(block), stream.written.get(block)
-    if read is None or written is None or call.projected is None:
+    projected = call.projected_at(position)
+    if read is None or written is None or projected is None:
         raise NotASum(f"{block} does not hand on one row for each token")
-    attention = doubles(call.projected[0, position])
+    attention = doubles(projected)
     for part in stream.children.get(block, {}).values():
         if part.shape == written.shape and _close(read + attention + part, written):
             return part

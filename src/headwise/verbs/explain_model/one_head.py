@@ -27,7 +27,7 @@ class Added(NamedTuple):
 
 def head_row(heard: HeardCall, *, head: int, kv_head: int, position: int) -> HeadRow:
     """Return the row of one query of one head, each step in float64."""
-    call = heard.call
+    call: LayerCall = _found(heard.call)
     query, key, value = doubles(call.query[0, head, position]), *_of_kv_head(call, kv_head)
     visible, added = _seen(call, head, position)
     scale = query.shape[0] ** -0.5 if call.scale is None else call.scale
@@ -37,7 +37,7 @@ def head_row(heard: HeardCall, *, head: int, kv_head: int, position: int) -> Hea
         scaled = call.softcap * np.tanh(scaled / call.softcap)
     sink = None if call.sinks is None else float(doubles(call.sinks).flatten()[head])
     weights, sink_weight = _weights(np.where(visible, scaled + added, -np.inf), sink)
-    output = doubles(heard.output[0, head, position])
+    output = doubles(heard.outputs_at(position)[head])
     return HeadRow(
         scale=scale,
         softcap=call.softcap,
@@ -119,5 +119,5 @@ def _weights(scores: Matrix, sink: float | None) -> tuple[Matrix, float | None]:
 
 def _found(part: Any) -> Any:
     if part is None:
-        raise ValueError("this call's output projection was not found")
+        raise ValueError("this part of a call was not found, or not kept")
     return part
