@@ -22,12 +22,14 @@ from headwise.kernels.drafts import Draft
 from headwise.kernels.emission import inner, leaf
 from headwise.kernels.geometry import BLOCK_ROWS, PANEL, STRETCH, TILE
 from headwise.kernels.gradients import Gradients
-from headwise.kernels.memory import Floats, Integers, fetch_add, line_of, moved
-from headwise.kernels.packing import finish_rows, times_zero
+from headwise.kernels.memory import Floats, Integers, ask_for, fetch_add, line_of, moved
+from headwise.kernels.packing import element_bytes, finish_rows, times_zero
 from headwise.kernels.problem import Desk, Problem
 from headwise.kernels.rows import padded_width, place_rows
 from headwise.kernels.schedule import wait_for
 from headwise.kernels.tiles import STRIP, strip_count
+
+_LINE_BYTES = 64
 
 
 @leaf
@@ -71,6 +73,7 @@ def differentiate_stretch(
         count = min(BLOCK_ROWS, rows - first)
         low, high = _stretches_of(problem, batch, group_size, first, count)
         if low <= stretch <= high:
+            _ask_for_rows(problem, gradients, batch, heads, group_size, first - BLOCK_ROWS)
             place_rows(problem, desk, batch, heads, group_size, first, count)
             sums = moved(grad_queries, first * padded_width(problem.head_dim))
             _differentiate_block(
@@ -81,6 +84,33 @@ def differentiate_stretch(
                 _write_queries(problem, desk, gradients, batch, count, sums)
             fetch_add(moved(turns, block), 1)
     _write_keys(problem, desk, draft, gradients, batch, kv_head, tile, keys)
+
+
+@inner
+def _ask_for_rows(
+    problem: Problem, gradients: Gradients, batch: int, heads: Integers, group_size: int, first: int
+) -> None:
+    """Ask for what the block that begins with row `first` will bring, if there is one.
+
+    The rows of a group lie as far apart as its heads do, where no prefetcher of the processor's looks.
+    """
+    if first < 0:
+        return
+    position, head = divmod(first, group_size)
+    size = element_bytes(problem.kind)
+    for _ in range(BLOCK_ROWS):
+        number = heads[head]
+        query = line_of(problem.query, problem.query_strides, batch, number, position)
+        output = line_of(gradients.output, gradients.output_strides, batch, number, position)
+        upstream = line_of(gradients.upstream, gradients.upstream_strides, batch, number, position)
+        for place in range(0, problem.head_dim * size, _LINE_BYTES):
+            ask_for(moved(query, place))
+        for place in range(0, problem.value_head_dim * size, _LINE_BYTES):
+            ask_for(moved(output, place))
+            ask_for(moved(upstream, place))
+        head += 1
+        if head == group_size:
+            position, head = position + 1, 0
 
 
 @inner

@@ -101,6 +101,20 @@ def yield_thread(_context: Any) -> tuple[Any, Any]:
 
 
 @intrinsic
+def ask_for(_context: Any, pointer: types.CPointer) -> tuple[Any, Any]:
+    """Ask for the line of memory at a pointer, which is read later, into the second cache."""
+
+    def lower(context: Any, builder: ir.IRBuilder, _signature: Any, values: Any) -> ir.Value:
+        kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, INT32, INT32, INT32])
+        ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        reading, second_cache, data = (ir.Constant(INT32, number) for number in (0, 2, 1))
+        builder.call(ask, [builder.bitcast(values[0], cgutils.voidptr_t), reading, second_cache, data])
+        return context.get_dummy_value()
+
+    return types.void(pointer), lower
+
+
+@intrinsic
 def fused(_context: Any, left: types.Float, right: types.Float, addend: types.Float) -> tuple[Any, Any]:
     """Return `left * right + addend` of float32 numbers, rounded once, as the micro-kernel does."""
 
