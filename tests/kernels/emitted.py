@@ -124,7 +124,7 @@ def compiled(emit: Callable[..., None], kinds: tuple[ir.Type, ...]) -> Callable[
 
 def native(symbol: str) -> Callable[..., None]:
     """Return the vector function that compiled code knows by this symbol."""
-    emit, arguments = EMITTED[symbol]
+    emit, arguments, _ = EMITTED[symbol]
     context = cpu_target.target_context
     return compiled(emit, tuple(context.get_value_type(argument) for argument in arguments))
 

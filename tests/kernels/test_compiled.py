@@ -16,7 +16,7 @@ import pytest
 from numba import njit, types
 from numba.core import caching
 
-from headwise.kernels import compiled, entry, host
+from headwise.kernels import compiled, entry, host, ways
 
 PACKAGE = Path(compiled.__file__).parents[1]
 PATIENCE_SECONDS = 900
@@ -27,12 +27,12 @@ NOTICE = (
 COUNTING = """
 import sys
 from numba.core import event
-from headwise.kernels import compiled
+from headwise.kernels import compiled, ways
 with event.install_recorder("numba:compile") as recorder:
     {}
 print(sum(each.is_start for _, each in recorder.buffer))
 """
-ENTRY = COUNTING.format("compiled.entry_for(compiled.STREAMED)")
+ENTRY = COUNTING.format("compiled.entry_for(ways.STREAMED)")
 SMALL = """
 from numba import njit, types
 
@@ -218,7 +218,7 @@ def test_callers_at_once_compile_once(compiler: Compiler) -> None:
 
     def ask(_number: int) -> Any:
         begin.wait()
-        return compiled.entry_for(compiled.PACKED)
+        return compiled.entry_for(ways.PACKED)
 
     with ThreadPoolExecutor(6) as pool:
         assert len(set(pool.map(ask, range(6)))) == 1
@@ -227,7 +227,7 @@ def test_callers_at_once_compile_once(compiler: Compiler) -> None:
 
 def test_each_entry_is_compiled_for_itself(compiler: Compiler) -> None:
     compiler.seconds = 0.0
-    found = [compiled.entry_for(way) for way in (compiled.PACKED, compiled.STREAMED, compiled.VISIT)]
+    found = [compiled.entry_for(way) for way in (ways.PACKED, ways.STREAMED, ways.VISIT)]
     assert len(set(found)) == compiler.count == 3
 
 
@@ -235,14 +235,14 @@ def test_one_notice_on_stderr_if_it_takes_long(
     compiler: Compiler, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(compiled, "_NOTICE_AFTER_SECONDS", 0.05)
-    for way in (compiled.STREAMED, compiled.STREAMED, compiled.PACKED):
+    for way in (ways.STREAMED, ways.STREAMED, ways.PACKED):
         compiled.entry_for(way)
     assert compiler.count == 2
     assert capsys.readouterr() == ("", NOTICE)
 
 
 def test_no_notice_if_it_does_not(compiler: Compiler, capsys: pytest.CaptureFixture[str]) -> None:
-    compiled.entry_for(compiled.STREAMED)
+    compiled.entry_for(ways.STREAMED)
     time.sleep(0.1)
     assert capsys.readouterr() == ("", "")
     assert not [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
@@ -253,8 +253,8 @@ def test_an_error_is_followed_by_another_try(monkeypatch: pytest.MonkeyPatch) ->
     with monkeypatch.context() as patch:
         patch.setattr(compiled, "kept_on_disk", refuse)
         with pytest.raises(OSError, match="No space left"):
-            compiled.entry_for(compiled.STREAMED)
-    assert compiled.entry_for(compiled.STREAMED) is not None
+            compiled.entry_for(ways.STREAMED)
+    assert compiled.entry_for(ways.STREAMED) is not None
 
 
 @pytest.mark.parametrize("make", [entry.compile_packed, entry.compile_streamed, entry.compile_visit])

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headwise.kernels import calls, compiled, team
+from headwise.kernels import calls, compiled, team, ways
 from headwise.kernels.team import TEAM
 
 from ..hang import PATIENCE_SECONDS, must_end
@@ -130,7 +130,7 @@ def test_a_fork_while_others_compute() -> None:
 @in_time
 def test_a_fork_waits_for_what_is_being_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, end = threading.Event(), threading.Event()
-    entry = compiled.entry_for(compiled.STREAMED)
+    entry = compiled.entry_for(ways.STREAMED)
 
     def compile_slowly(make: object) -> object:
         begun.set()
@@ -140,10 +140,10 @@ def test_a_fork_waits_for_what_is_being_compiled(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(compiled, "_entries", {})
     monkeypatch.setattr(compiled, "kept_on_disk", compile_slowly)
     with ThreadPoolExecutor(1) as pool:
-        other = pool.submit(compiled.entry_for, compiled.STREAMED)
+        other = pool.submit(compiled.entry_for, ways.STREAMED)
         begun.wait()
         threading.Timer(0.2, end.set).start()
-        assert exit_code_of_child(lambda: compiled.entry_for(compiled.STREAMED) is entry) == 0
+        assert exit_code_of_child(lambda: compiled.entry_for(ways.STREAMED) is entry) == 0
         assert other.result() is entry
 
 

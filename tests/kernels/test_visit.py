@@ -30,6 +30,7 @@ from headwise.kernels.measuring import (
     TILE_SCORE,
 )
 from headwise.kernels.team import TEAM
+from headwise.kernels.ways import VISIT
 from headwise.masks import Causal
 
 from ..hang import must_end
@@ -82,7 +83,7 @@ def test_measured_rows(start: int, stop: int, window: float) -> None:
 
 
 def test_what_is_summed_over_the_keys_stays_in_registers() -> None:
-    (assembly,) = compile_vector_code(source_hash(), on_disk=False).inspect_asm().values()
+    (assembly,) = compile_vector_code(source_hash(), VISIT, on_disk=False).inspect_asm().values()
     measuring = function_in(assembly, "headwise_emitted_measure_rows")
     loops = loops_of(measuring)
     assert [loop.spills for loop in loops] == [()]

@@ -8,12 +8,13 @@ from typing import NamedTuple
 from numba.core import config
 
 from headwise.kernels import calls, host
-from headwise.kernels.compiled import PACKED, STREAMED, entry_for
+from headwise.kernels.compiled import entry_for
 from headwise.kernels.desks import desk_floats
 from headwise.kernels.frame import Operands, Sizes, frame_of
 from headwise.kernels.geometry import BLOCK_ROWS, TILE
 from headwise.kernels.packed import head_floats
 from headwise.kernels.streamed import CHUNK_TILES, share_floats
+from headwise.kernels.ways import PACKED, STREAMED
 
 __all__ = ["Operands", "Sizes", "attend", "why_unavailable"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwise.kernels.emission import inner
+from headwise.kernels.emission import inner, leaf
 from headwise.kernels.geometry import PANEL
 from headwise.kernels.host import GEOMETRY
 from headwise.kernels.memory import Bytes, Floats, line_of, moved
@@ -21,7 +21,7 @@ def bring_keys(problem: Problem, desk: Desk, batch: int, kv_head: int, first: in
     bring_columns(problem.kind, desk, keys, problem.key_strides, count, problem.head_dim, panel)
 
 
-@inner
+@leaf
 def bring_columns(
     kind: int,
     desk: Desk,
@@ -61,7 +61,7 @@ def bring_values(
     bring_lines(problem.kind, desk, lines, problem.value_strides, count, width, panels, panel_stride)
 
 
-@inner
+@leaf
 def bring_lines(
     kind: int,
     desk: Desk,

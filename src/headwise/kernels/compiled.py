@@ -17,7 +17,7 @@ import numpy as np
 from llvmlite import binding
 
 from headwise.kernels import host
-from headwise.kernels.emission import EMITTED
+from headwise.kernels.emission import emitted_in
 from headwise.kernels.entry import (
     compile_backward,
     compile_packed,
@@ -25,8 +25,8 @@ from headwise.kernels.entry import (
     compile_vector_code,
     compile_visit,
 )
+from headwise.kernels.ways import BACKWARD, EVERY_WAY, PACKED, STREAMED, VISIT
 
-PACKED, STREAMED, VISIT, BACKWARD = "packed", "streamed", "visit", "backward"
 _COMPILERS = {
     PACKED: compile_packed,
     STREAMED: compile_streamed,
@@ -46,6 +46,7 @@ os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_i
 _told = threading.Event()
 _entries: dict[str, Entry] = {}
 _kept: list[Any] = []  # the code lives as long as there are addresses of it
+_addressed: set[str] = set()  # the groups of vector functions that LLVM knows
 
 
 def entry_for(way: str) -> Entry:
@@ -62,7 +63,7 @@ def entry_for(way: str) -> Entry:
             notice.daemon = True
             notice.start()
             try:
-                _entries[way] = kept_on_disk(partial(_compile_all, _COMPILERS[way]))
+                _entries[way] = kept_on_disk(partial(_compile_all, way))
             finally:
                 notice.cancel()
         return _entries[way]
@@ -89,20 +90,25 @@ def kept_on_disk(make: Callable[..., Any]) -> Any:
             return make(source, on_disk=False)
 
 
-def _compile_all(compile_one: Callable[..., Any], source: str, *, on_disk: bool) -> Entry:
-    if not _kept:
-        # The code on disk writes the addresses by their order, which was that of whatever was imported first.
-        for symbol in sorted(EMITTED):
-            EMITTED[symbol] = EMITTED.pop(symbol)
-        vector_code = compile_vector_code(source, on_disk=on_disk)
-        addresses = np.zeros(len(EMITTED), dtype=np.int64)
-        vector_code(addresses)
-        for symbol, address in zip(EMITTED, addresses, strict=True):
-            binding.add_symbol(symbol, int(address))
-        _kept.append(vector_code)
-    code = compile_one(source, on_disk=on_disk)
+def _compile_all(way: str, source: str, *, on_disk: bool) -> Entry:
+    for group in (EVERY_WAY, way):
+        if group not in _addressed:
+            _give_addresses(group, source, on_disk=on_disk)
+    code = _COMPILERS[way](source, on_disk=on_disk)
     _kept.append(code)
     return _FUNCTION_OF_FRAME(code.address)
+
+
+def _give_addresses(group: str, source: str, *, on_disk: bool) -> None:
+    """Compile the vector functions of a group and tell LLVM where they are."""
+    emitted = emitted_in(group)
+    vector_code = compile_vector_code(source, group, on_disk=on_disk)
+    _kept.append(vector_code)
+    addresses = np.zeros(len(emitted), dtype=np.int64)
+    vector_code(addresses)
+    for symbol, address in zip(emitted, addresses, strict=True):
+        binding.add_symbol(symbol, int(address))
+    _addressed.add(group)
 
 
 def _say_what_takes_long() -> None:

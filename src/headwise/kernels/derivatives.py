@@ -15,11 +15,12 @@ from headwise.kernels.exponential import LOG2_E, exp2
 from headwise.kernels.geometry import TILE
 from headwise.kernels.host import GEOMETRY
 from headwise.kernels.softmax import in_halves
+from headwise.kernels.ways import BACKWARD
 
 _ROW_NUMBERS = (FloatPointer, FloatPointer, FloatPointer)
 
 
-@native(types.int64, FloatPointer, FloatPointer, types.int64, types.int64, *_ROW_NUMBERS)
+@native(types.int64, FloatPointer, FloatPointer, types.int64, types.int64, *_ROW_NUMBERS, group=BACKWARD)
 def derive_rows(builder: ir.IRBuilder, count: ir.Value, *arguments: ir.Value) -> None:
     """Make scores to weights and the weights' gradients to the scores' gradients, both `[count, TILE]`.
 
@@ -29,7 +30,7 @@ def derive_rows(builder: ir.IRBuilder, count: ir.Value, *arguments: ir.Value) ->
     _derive(builder, count, None, *arguments)
 
 
-@native(types.int64, FloatPointer, FloatPointer, FloatPointer, types.int64, types.int64, *_ROW_NUMBERS)
+@native(types.int64, *(FloatPointer,) * 3, types.int64, types.int64, *_ROW_NUMBERS, group=BACKWARD)
 def derive_dropped_rows(
     builder: ir.IRBuilder, count: ir.Value, factors: ir.Value, *arguments: ir.Value
 ) -> None:
@@ -77,7 +78,7 @@ def _derive(
             lanes.store(used, scores, place)
 
 
-@native(types.int64, FloatPointer, FloatPointer, types.int64, types.int64, types.float32)
+@native(types.int64, FloatPointer, FloatPointer, types.int64, types.int64, types.float32, group=BACKWARD)
 def note_slopes(
     builder: ir.IRBuilder,
     count: ir.Value,
@@ -105,7 +106,7 @@ def note_slopes(
             lanes.store(slope, slopes, place)
 
 
-@native(types.int64, FloatPointer, FloatPointer, types.int64, types.int64)
+@native(types.int64, FloatPointer, FloatPointer, types.int64, types.int64, group=BACKWARD)
 def multiply_by_slopes(
     builder: ir.IRBuilder,
     count: ir.Value,
@@ -127,7 +128,7 @@ def multiply_by_slopes(
             lanes.store(builder.select(is_nothing, zero, product), gradients, place)
 
 
-@native(types.int64, FloatPointer, FloatPointer, types.int64, FloatPointer)
+@native(types.int64, FloatPointer, FloatPointer, types.int64, FloatPointer, group=BACKWARD)
 def multiply_rows(
     builder: ir.IRBuilder,
     count: ir.Value,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ctypes
 
 from headwise.kernels import calls
-from headwise.kernels.compiled import BACKWARD, entry_for
+from headwise.kernels.compiled import entry_for
 from headwise.kernels.desks import desk_floats
 from headwise.kernels.drafts import draft_floats
 from headwise.kernels.frame import Operands, Sizes, frame_of
 from headwise.kernels.geometry import BLOCK_ROWS, PANEL, STRETCH
 from headwise.kernels.gradients import Gradients, slots_of
+from headwise.kernels.ways import BACKWARD
 
 __all__ = ["Gradients", "differentiate", "turns_of"]
 

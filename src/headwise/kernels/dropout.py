@@ -14,8 +14,8 @@ from headwise.kernels.emission import (
     IntegerPointer,
     Lanes,
     counting,
+    inner,
     integer,
-    leaf,
     native,
     vector,
 )
@@ -26,7 +26,7 @@ from headwise.kernels.philox import KEY_STEPS, MULTIPLIERS, ROUNDS, WORDS
 from headwise.kernels.problem import Desk, Problem
 
 
-@leaf
+@inner
 def drop_rows(
     problem: Problem,
     desk: Desk,

@@ -10,12 +10,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import numba.extending
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
+
+from headwise.kernels.ways import EVERY_WAY, GROUPS
 
 FLOAT = ir.FloatType()
 INT32 = ir.IntType(32)
@@ -137,11 +139,26 @@ def counting(builder: ir.IRBuilder, start: ir.Value, stop: ir.Value, step: int) 
         yield position
 
 
-EMITTED: dict[str, tuple[Callable[..., None], tuple[types.Type, ...]]] = {}
-"""Every vector function by its symbol: what emits it, and the types of its arguments."""
+class Emitted(NamedTuple):
+    """A vector function: what emits it, the types of its arguments, and its group."""
+
+    emit: Callable[..., None]
+    arguments: tuple[types.Type, ...]
+    group: str
 
 
-def native(*arguments: types.Type) -> Callable[[Callable[..., None]], Callable[..., None]]:
+EMITTED: dict[str, Emitted] = {}
+"""Every vector function by its symbol."""
+
+
+def emitted_in(group: str) -> dict[str, Emitted]:
+    """Return the vector functions of a group, in an order that does not hang on what was imported first."""
+    return {symbol: EMITTED[symbol] for symbol in sorted(EMITTED) if EMITTED[symbol].group == group}
+
+
+def native(
+    *arguments: types.Type, group: str = EVERY_WAY
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make a function that emits code into something that Numba code can call with these argument types.
 
     The decorated function gets a builder and one value an argument. What it writes becomes a function of its
@@ -151,7 +168,7 @@ def native(*arguments: types.Type) -> Callable[[Callable[..., None]], Callable[.
 
     def wrap(emit: Callable[..., None]) -> Callable[..., None]:
         symbol = f"headwise_{emit.__name__}"
-        EMITTED[symbol] = (emit, arguments)
+        EMITTED[symbol] = Emitted(emit, arguments, group)
 
         def typing(_context: Any, *_given: types.Type) -> tuple[Any, Any]:
             return types.void(*arguments), lower
@@ -171,18 +188,23 @@ def native(*arguments: types.Type) -> Callable[[Callable[..., None]], Callable[.
     return wrap
 
 
-@intrinsic
-def write_addresses(_context: Any, table: types.CPointer) -> tuple[Any, Any]:
-    """Write the address of every vector function, in the order of `EMITTED`; here they are emitted."""
+def _write_addresses(_context: Any, table: types.CPointer, group: types.IntegerLiteral) -> tuple[Any, Any]:
+    """Write the addresses of a group's vector functions, as `emitted_in` has them; here they are emitted.
+
+    The group is its place in `GROUPS`, a constant.
+    """
 
     def lower(context: Any, builder: ir.IRBuilder, _signature: Any, values: Any) -> Any:
-        for place, (emit, arguments) in enumerate(EMITTED.values()):
-            kinds = [context.get_value_type(argument) for argument in arguments]
-            address = builder.ptrtoint(function_of(builder.module, emit, kinds), INT64)
+        for place, emitted in enumerate(emitted_in(GROUPS[group.literal_value]).values()):
+            kinds = [context.get_value_type(argument) for argument in emitted.arguments]
+            address = builder.ptrtoint(function_of(builder.module, emitted.emit, kinds), INT64)
             builder.store(address, builder.gep(values[0], [integer(place)]))
         return context.get_dummy_value()
 
-    return types.void(table), lower
+    return types.void(table, group), lower
+
+
+write_addresses: Callable[..., Any] = numba.extending.intrinsic(prefer_literal=True)(_write_addresses)
 
 
 def function_of(module: ir.Module, emit: Callable[..., None], kinds: list[ir.Type]) -> ir.Function:

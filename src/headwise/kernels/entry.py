@@ -42,6 +42,7 @@ from headwise.kernels.schedule import (
 )
 from headwise.kernels.streamed import CHUNK_TILES, attend_chunk, join_shares, share_size
 from headwise.kernels.visit import chunk_count, key_floats, pack_keys, visit_chunk
+from headwise.kernels.ways import GROUPS
 
 _IEEE = np.int32(0x1F80)
 """x86's MXCSR as it is when a program starts: to nearest, denormals kept. The caller may have told torch to
@@ -202,13 +203,14 @@ def compile_backward(source: str, *, on_disk: bool) -> Any:
     return _compiled(entry, "backward", source, on_disk=on_disk)
 
 
-def compile_vector_code(source: str, *, on_disk: bool) -> Any:
-    """Return a function that writes the addresses of the vector functions, in the order of `EMITTED`."""
+def compile_vector_code(source: str, group: str, *, on_disk: bool) -> Any:
+    """Return a function that writes the addresses of a group's vector functions, in their order."""
+    number = GROUPS.index(group)
 
     def addresses(table: Any) -> None:
-        write_addresses(pointer_to(table))
+        write_addresses(pointer_to(table), number)
 
-    name_on_disk(addresses, "vector_code", source)
+    name_on_disk(addresses, f"vector_code_{number}", source)
     kind = types.void(types.Array(types.int64, 1, "A"))
     options = {"nogil": True, "cache": on_disk, "error_model": "numpy", "no_cfunc_wrapper": True}
     return njit(kind, **options)(addresses)

@@ -13,6 +13,7 @@ from headwise.kernels.exponential import LOG2_E, exp2
 from headwise.kernels.geometry import TILE
 from headwise.kernels.host import GEOMETRY
 from headwise.kernels.softmax import in_halves
+from headwise.kernels.ways import VISIT
 
 MAXIMUM, INVERSE, LOG_SUM, PLACE, ENTROPY, DISTANCE, LOCAL, TILE_SCORE, TILE_KEY, RECORD = range(10)
 """What is known of a row: its finite maximum, 1 / its sum, the logarithm of that sum, and where in the tile
@@ -29,7 +30,7 @@ class _Sums(NamedTuple):
     key: ir.Value
 
 
-@native(types.int64, FloatPointer, types.int64, types.int64, FloatPointer, types.float32)
+@native(types.int64, FloatPointer, types.int64, types.int64, FloatPointer, types.float32, group=VISIT)
 def measure_rows(
     builder: ir.IRBuilder,
     count: ir.Value,

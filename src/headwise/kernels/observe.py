@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 
 from headwise.kernels import calls
-from headwise.kernels.compiled import VISIT, entry_for
+from headwise.kernels.compiled import entry_for
 from headwise.kernels.desks import desk_floats
 from headwise.kernels.findings import NUMBERS, Findings, slots_of
 from headwise.kernels.frame import Operands, Sizes, frame_of
 from headwise.kernels.geometry import TILE
+from headwise.kernels.ways import VISIT
 
 __all__ = ["NUMBERS", "Findings", "chunk_rows", "visit"]
 

@@ -27,6 +27,7 @@ from headwise.kernels.emission import (
 from headwise.kernels.geometry import BLOCK_ROWS, PANEL, Geometry
 from headwise.kernels.host import GEOMETRY
 from headwise.kernels.ledger import LEDGER_ROWS
+from headwise.kernels.ways import BACKWARD
 
 FRESH, ADDED, MERGED, SUMMED = range(4)
 """What becomes of the sums.
@@ -152,7 +153,7 @@ def _chained(
     return sums
 
 
-@native(types.int64, *(FloatPointer, types.int64) * 3, types.int64)
+@native(types.int64, *(FloatPointer, types.int64) * 3, types.int64, group=BACKWARD)
 def multiply_columns(
     builder: ir.IRBuilder,
     count: ir.Value,

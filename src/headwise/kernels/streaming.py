@@ -21,6 +21,7 @@ from headwise.kernels.emission import INT32, BytePointer, FloatPointer, Lanes, c
 from headwise.kernels.geometry import PANEL
 from headwise.kernels.host import GEOMETRY
 from headwise.kernels.packing import ELEMENT_BYTES, ELEMENTS, for_each_kind, transposed, widened
+from headwise.kernels.ways import STREAMED
 
 _LINE_BYTES = 64
 _ARGUMENTS = (
@@ -54,7 +55,7 @@ class _Operands(NamedTuple):
     keys_ahead: ir.Value
 
 
-@native(*_ARGUMENTS)
+@native(*_ARGUMENTS, group=STREAMED)
 def score_streamed(builder: ir.IRBuilder, *arguments: ir.Value) -> None:
     """Add the scores of whole panels of keys, 16 to a panel, to the sums `[rows, keys]`."""
     given, lanes = _Operands(*arguments), Lanes(builder, GEOMETRY.lanes)
@@ -66,7 +67,7 @@ def score_streamed(builder: ir.IRBuilder, *arguments: ir.Value) -> None:
     _stream(lanes, given, add)
 
 
-@native(*_ARGUMENTS)
+@native(*_ARGUMENTS, group=STREAMED)
 def sum_streamed(builder: ir.IRBuilder, *arguments: ir.Value) -> None:
     """Add the weighted values of whole panels of keys to the sums `[rows, width]`."""
     given, lanes = _Operands(*arguments), Lanes(builder, GEOMETRY.lanes)

@@ -38,7 +38,7 @@ def score_panel(problem: Problem, desk: Desk, row: int, rows: int, keys: Floats,
     multiply_in_chains(rows, queries, width, keys, scores, desk.number)
 
 
-@inner
+@leaf
 def multiply_in_chains(
     rows: int, lines: Floats, width: int, panel: Floats, sums: Floats, number: Floats
 ) -> None:
@@ -58,7 +58,7 @@ def score_strips(problem: Problem, desk: Desk, count: int, keys: Floats, start: 
     multiply_strips(desk, count, desk.queries, problem.head_dim, keys, start, stop, desk.weights)
 
 
-@inner
+@leaf
 def multiply_strips(
     desk: Desk,
     count: int,
