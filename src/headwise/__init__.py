@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from headwise.rope import Rope
     from headwise.verbs.bench.compute import bench
     from headwise.verbs.explain import explain_two_heads
+    from headwise.verbs.explain.bank import explain_bank
+    from headwise.verbs.explain_model import explain_model
     from headwise.verbs.plan import plan
     from headwise.verbs.view import view
 
@@ -44,6 +46,8 @@ _HOME_OF = {
     "open_model": "headwise.models.opening.opened_model",
     "bench": "headwise.verbs.bench.compute",
     "plan": "headwise.verbs.plan",
+    "explain_bank": "headwise.verbs.explain.bank",
+    "explain_model": "headwise.verbs.explain_model",
     "explain_two_heads": "headwise.verbs.explain",
     "view": "headwise.verbs.view",
 }
@@ -75,6 +79,8 @@ __all__ = [
     "bench",
     "choose",
     "compat",
+    "explain_bank",
+    "explain_model",
     "explain_two_heads",
     "head_scores",
     "merge",
