@@ -28,8 +28,8 @@ def test_a_difference_is_held_to_the_spread_over_the_seeds_at_its_step() -> None
     theirs = {0: [3.0, 2.0], 1: [3.1, 2.3], 2: [3.2, 2.6]}  # standard deviations of 0.1 and 0.3
     ours = {0: [3.0, 2.0], 1: [3.15, 2.3], 2: [3.2, 2.45]}
     found = comparison(ours, theirs)
-    assert found["largest_difference"] == pytest.approx(0.15)
-    assert found["least_spread"] == pytest.approx(0.1)
+    assert found["largest_difference_millinats"] == pytest.approx(150.0)
+    assert found["least_spread_millinats"] == pytest.approx(100.0)
     assert found["largest_difference_over_spread"] == pytest.approx(0.5)
 
 

@@ -128,15 +128,14 @@ def test_zero_ablation_equals_a_zeroed_slice_before_the_projection(opened, layer
 
 
 @pytest.mark.parametrize(("layer", "head"), [(0, 0), (3, 5), (5, 8)])
-def test_where_gradients_flow_zero_ablation_has_the_digits_of_eager(opened, layer, head):
-    """Thirty layers turn eager's rounding into 8e-5 of a logit; only plain torch rounds as it does."""
+def test_where_gradients_flow_zero_ablation_gives_the_same_bits(opened, layer, head):
+    """The kernel answers in training too; how near it is to float64 is held above."""
     model, batch = opened.model, padded_batch(opened)
-    with slice_zeroed(model, layer, head, head_dim_of(model)), eager(model):
-        expected = outputs(model, batch)
     with attach(model) as heads:
         heads.ablate(layer=layer, head=head)
+        expected = outputs(model, batch)
         found = outputs(model, batch, gradients=True)
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    assert torch.equal(found, expected)
 
 
 @pytest.mark.parametrize("seq_len", [9, 64, 269])
