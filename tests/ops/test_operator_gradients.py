@@ -16,7 +16,7 @@ from headwise.ops import plain
 from ..attention_cases import tensors
 from ..naive import naive_attention
 from ..tolerance import assert_within_rule
-from .bits import assert_same_bits
+from .bits import assert_same_bits, threads
 
 
 def float64(*shape: int) -> Tensor:
@@ -241,3 +241,19 @@ def test_the_reference_has_no_gradient() -> None:
     made = [tensor.requires_grad_() for tensor in tensors("randn")]
     with pytest.raises(UnsupportedError, match='impl="reference" has no gradient'):
         ops.attention(*made, impl="reference")
+
+
+def test_many_numbers_that_become_one_are_added_in_one_order() -> None:
+    """torch shares such a sum out among its threads: beside a whole bias, that of one number hung on them."""
+    made = [torch.randn(1, 1, 1021, 8) for _ in range(3)]
+    biases, upstream = (torch.randn(1, 1, 1, 1), torch.randn(1021, 1021)), torch.randn(1, 1, 1021, 8)
+
+    def found(count: int) -> tuple[Tensor, ...]:
+        bias, mask = (each.clone().requires_grad_() for each in biases)
+        with threads(count):
+            output = ops.attention(*made, bias=bias, mask=mask, impl="cpu")
+            return torch.autograd.grad(output, (bias, mask), upstream)
+
+    alone = found(1)
+    for count in (2, 3, 8):
+        assert all(torch.equal(*pair) for pair in zip(found(count), alone, strict=True))

@@ -144,6 +144,12 @@ def _summed(terms: Tensor, *axes: int) -> Tensor:
     return torch.from_numpy(total)
 
 
+def summed_to(gradient: Tensor, shape: Sequence[int]) -> Tensor:
+    """Return a gradient summed over the axes that have size 1 in `shape`, of the same rank."""
+    axes = tuple(axis for axis, size in enumerate(shape) if size != gradient.shape[axis])
+    return _summed(gradient, *axes).reshape(tuple(shape)) if axes else gradient
+
+
 def _is_for_all_rows(bias: Tensor) -> bool:
     """Return whether so many numbers add up in each of the gradient's that rounding would show."""
     return bias.shape[2] == 1

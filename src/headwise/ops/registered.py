@@ -167,7 +167,9 @@ def _by_kernel(
     found = kernel_gradient.gradients(call, attended, grad_output, grad_logsumexp, wanted=wanted)
     # The kernel was given the sum of the biases, of which each has the same gradient, over its own sizes.
     biases = (
-        found.bias.sum_to_size(bias.shape).to(bias.dtype) if is_asked and found.bias is not None else None
+        kernel_gradient.summed_to(found.bias, bias.shape).to(bias.dtype)
+        if is_asked and found.bias is not None
+        else None
         for bias, is_asked in zip(call.visibility.additive, asked.biases, strict=True)
     )
     return formula.Found(found.query, found.key, found.value, found.sinks, tuple(biases))
