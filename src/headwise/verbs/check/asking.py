@@ -1,0 +1,125 @@
+"""What a probe asks of the attention under examination, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
+
+import torch
+
+
+class Form(Enum):
+    """What the attention under examination is given.
+
+    - HEADS: query, key and value already split into heads, `[batch, num_heads, seq_len, head_dim]`
+    - WIDTH: query, key and value of full width, `[batch, seq_len, num_heads * head_dim]`, which it splits
+    - PROJECTED: the token rows, `[batch, seq_len, d_model]`; it owns, or is given, the projections
+    """
+
+    HEADS = "heads"
+    WIDTH = "width"
+    PROJECTED = "projected"
+
+
+class Role(Enum):
+    """What an argument of the attention under examination means, whatever its name there."""
+
+    QUERY = "query"
+    KEY = "key"
+    VALUE = "value"
+    MASK = "mask"  # boolean or float, over queries and keys
+    PADDING = "padding"  # boolean, over keys, [batch, kv_len]
+    BIAS = "bias"  # float, added to the scores
+    CAUSAL = "causal"  # a flag
+    WINDOW = "window"
+    SOFTCAP = "softcap"
+    SCALE = "scale"
+    DROPOUT = "dropout"
+    NUM_HEADS = "num_heads"
+    NUM_KV_HEADS = "num_kv_heads"
+    NEED_WEIGHTS = "need_weights"
+    CACHE = "cache"  # what an earlier call returned beside its output
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of heads; those of the tokens are the probe's."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    value_head_dim: int
+    d_model: int
+
+
+@dataclass(frozen=True, eq=False)
+class Projection:
+    """One linear map, `rows @ weight.T + bias`: weight `[out, in]`, bias `[out]` or None."""
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Projections:
+    """The maps of a PROJECTED attention; `output` is None where it holds none.
+
+    Query, key and value hold one head after the other. Where they are one fused map, `fused` says how it was
+    taken apart: `"blocks"` (all of query, then of key, then of value) or `"per head"` (each head's three
+    together). It is None where they are separate.
+    """
+
+    query: Projection
+    key: Projection
+    value: Projection
+    output: Projection | None
+    fused: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """One question: tensors with the axes that `Form` names, and what else is handed over, by role."""
+
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    options: Mapping[Role, Any] = field(default_factory=dict)
+    training: bool = False  # the mode a module is put into
+
+
+class Answer(NamedTuple):
+    """What came back, in the axes of `Form`.
+
+    - output `[batch, num_heads, seq_len, value_head_dim]` or `[batch, seq_len, width]`
+    - weights, logsumexp: where it returns them; `cache`: whatever else it returned
+    """
+
+    output: torch.Tensor
+    weights: torch.Tensor | None = None
+    logsumexp: torch.Tensor | None = None
+    cache: Any = None
+
+
+class Subject(Protocol):
+    """The attention under examination: a function or a module, ready to be asked."""
+
+    name: str
+    form: Form
+    sizes: Sizes
+    takes: frozenset[Role]
+    is_module: bool
+
+    def projections(self) -> tuple[Projections, ...]:
+        """Every way the weights can be read, likeliest first; empty unless PROJECTED."""
+
+    def answer(self, inputs: Inputs, *, axes: str) -> Answer:
+        """Ask once. `axes` is the order in which the subject is handed tensors.
+
+        `"bhqd"` or `"bqhd"` for HEADS; `"bqd"` or `"qbd"` for the others. The answer is turned back.
+
+        Raises:
+            SubjectError: it raised, returned no tensor, another shape, integers or NaN, or ran out of time.
+
+        """
