@@ -103,12 +103,22 @@ class Answer(NamedTuple):
 
 
 class Subject(Protocol):
-    """The attention under examination: a function or a module, ready to be asked."""
+    """The attention under examination: a function or a module, ready to be asked.
+
+    - takes: what it can be given. Without KEY it is handed `query` alone, for all three; without VALUE,
+      `query` and `key`, which is then value too
+    - axes: the order of axes it states of itself, as a `batch_first` attribute does; None if it states none
+    - is_module: whether it has a training and an evaluation mode
+
+    The numbers of heads are handed over by the subject itself, from `sizes`; any other option only if the
+    probe has it.
+    """
 
     name: str
     form: Form
     sizes: Sizes
     takes: frozenset[Role]
+    axes: str | None
     is_module: bool
 
     def projections(self) -> tuple[Projections, ...]:
@@ -117,9 +127,10 @@ class Subject(Protocol):
     def answer(self, inputs: Inputs, *, axes: str) -> Answer:
         """Ask once. `axes` is the order in which the subject is handed tensors.
 
-        `"bhqd"` or `"bqhd"` for HEADS; `"bqd"` or `"qbd"` for the others. The answer is turned back.
+        `"bhqd"` or `"bqhd"` for HEADS; `"bqd"` or `"qbd"` for the others. The answer is turned back. NaN is
+        an answer too: some probes ask for it.
 
         Raises:
-            SubjectError: it raised, returned no tensor, another shape, integers or NaN, or ran out of time.
+            SubjectError: it raised, or returned no tensor, another shape or integers.
 
         """
