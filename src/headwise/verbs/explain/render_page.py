@@ -1,28 +1,17 @@
-"""An explanation as one self-contained page, where changing a number computes everything again.
-
-The page opens from a file URL and asks the network for nothing: a content security policy allows exactly the
-style and the script that stand in it, by their hashes. Data are never code: they are JSON with every
-character escaped that HTML could take for its own.
-"""
+"""An explanation as one self-contained page, where changing a number computes everything again."""
 
 from __future__ import annotations
 
-import base64
-import contextlib
-import hashlib
-import html
-import json
-import os
-import re
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from headwise.errors import ArgumentError
 from headwise.verbs.explain import words
 from headwise.verbs.explain.result import Explanation
+from headwise.verbs.page_file import filled_page, page_asset, write_whole
 from headwise.version import __version__
 
+PACKAGE = "headwise.verbs.explain"
 # Later scripts use the names of earlier ones.
 SCRIPTS = ("attention", "matrices", "flow")
 MOST_NUMBERS = 10_000
@@ -40,20 +29,7 @@ def write_page(explanation: Explanation, path: Path) -> Path:
         ArgumentError: it has more numbers than a page can show, or the file cannot be written.
 
     """
-    page = build_page(explanation)
-    # With the process in its name, for two may write the same page at once.
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        unfinished.write_text(page, encoding="utf-8")
-        unfinished.replace(path)
-    except OSError as error:
-        raise ArgumentError(
-            f"cannot write --out {path}: {error.strerror}; choose a file you may write"
-        ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            unfinished.unlink(missing_ok=True)
-    return path
+    return write_whole(build_page(explanation), path)
 
 
 def build_page(explanation: Explanation) -> str:
@@ -69,26 +45,8 @@ def build_page(explanation: Explanation) -> str:
 
     """
     check_size(explanation)
-    style = _asset("page.css")
-    script = "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
-    policy = "; ".join(
-        (
-            "default-src 'none'",
-            f"script-src 'sha256-{_sha256(script)}'",
-            f"style-src 'sha256-{_sha256(style)}'",
-            "base-uri 'none'",
-            "form-action 'none'",
-        )
-    )
-    parts = {
-        "policy": policy,
-        "title": html.escape(words.title(explanation)),
-        "style": style,
-        "header": _as_json(_header(explanation)),
-        "script": script,
-    }
-    # One pass over the skeleton: what is put in is not searched again.
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _asset("page.html"))
+    script = "\n".join(page_asset(PACKAGE, f"{name}.js") for name in SCRIPTS)
+    return filled_page(PACKAGE, title=words.title(explanation), script=script, header=_header(explanation))
 
 
 def check_size(explanation: Explanation) -> None:
@@ -135,17 +93,3 @@ def _header(explanation: Explanation) -> dict[str, Any]:
         "w_v": [head.w_v.tolist() for head in firsts],
         "w_o": explanation.w_o.tolist(),
     }
-
-
-def _asset(name: str) -> str:
-    return resources.files("headwise.verbs.explain").joinpath("page", name).read_text(encoding="utf-8")
-
-
-def _sha256(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
-
-
-def _as_json(value: object) -> str:
-    # Beyond ASCII everything is escaped, U+2028 among it.
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")

@@ -1,27 +1,19 @@
-"""Puts one self-contained page together: skeleton, style, scripts, the JSON header and the packed blocks.
-
-The page opens from a file URL and asks the network for nothing: a content security policy allows exactly the
-style and the script that stand in it, by their hashes. Data are never code: the header is JSON with every
-character escaped that HTML or a script could take for its own, the blocks are base64.
-"""
+"""Puts one self-contained page together: skeleton, style, scripts, the JSON header, the blocks in base64."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
-import json
 import math
 import re
-from importlib import resources
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headwise.errors import ArgumentError
+from headwise.verbs.page_file import filled_page, page_asset
 from headwise.verbs.view.page_blocks import Packer
 
+PACKAGE = "headwise.verbs.view"
 # Later scripts use the names of earlier ones.
 SCRIPTS = (
     "words", "ink", "patches", "data", "twins", "axis", "heads", "state", "strip", "text", "maplayout",
@@ -77,31 +69,16 @@ def bare_size(header: dict[str, Any]) -> int:
 
 
 def _document(header: dict[str, Any], blocks: dict[str, NDArray[Any]], packer: Packer) -> str:
-    style = _asset("page.css")
-    script = "\n".join(
-        ['"use strict";', "(function () {", *(_asset(f"{name}.js") for name in SCRIPTS), "})();"]
+    scripts = (page_asset(PACKAGE, f"{name}.js") for name in SCRIPTS)
+    return filled_page(
+        PACKAGE,
+        title=f"{header['model']['name']}: every head",
+        script="\n".join(['"use strict";', "(function () {", *scripts, "})();"]),
+        header=_without_nan(header),
+        # Pictures that are saved as PNG are drawn from an SVG that the page itself made.
+        allowed=["img-src blob: data:"],
+        blocks="\n".join(_carrier(name, block, packer) for name, block in blocks.items()),
     )
-    policy = "; ".join(
-        (
-            "default-src 'none'",
-            f"script-src 'sha256-{_sha256(script)}'",
-            f"style-src 'sha256-{_sha256(style)}'",
-            # Pictures that are saved as PNG are drawn from an SVG that the page itself made.
-            "img-src blob: data:",
-            "base-uri 'none'",
-            "form-action 'none'",
-        )
-    )
-    parts = {
-        "policy": policy,
-        "title": html.escape(f"{header['model']['name']}: every head"),
-        "style": style,
-        "header": _as_json(header),
-        "blocks": "\n".join(_carrier(name, block, packer) for name, block in blocks.items()),
-        "script": script,
-    }
-    # One pass over the skeleton: what is put in is not searched again.
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _asset("page.html"))
 
 
 def _check(header: dict[str, Any], blocks: dict[str, NDArray[Any]]) -> None:
@@ -170,21 +147,8 @@ def _shapes(run: dict[str, Any], layer: dict[str, Any]) -> dict[str, tuple[int, 
     return shapes
 
 
-def _asset(name: str) -> str:
-    return resources.files("headwise.verbs.view").joinpath("page", name).read_text(encoding="utf-8")
-
-
-def _sha256(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
-
-
-def _as_json(value: object) -> str:
-    # JSON has no NaN; a number that is missing is null. Beyond ASCII everything is escaped, U+2028 among it.
-    text = json.dumps(_without_nan(value), separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
-
-
 def _without_nan(value: Any) -> Any:
+    # JSON has no NaN; a number that is missing is null.
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):

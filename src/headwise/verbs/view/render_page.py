@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,10 +9,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from headwise.errors import ArgumentError
 from headwise.evidence import STATISTICS, Statistic
 from headwise.models.head_scores import SCORES, HeadScores
 from headwise.models.tokens import Token
+from headwise.verbs.page_file import write_whole
 from headwise.verbs.view.page_blocks import Packer
 from headwise.verbs.view.page_budget import budget_for
 from headwise.verbs.view.page_builder import bare_size, build_page
@@ -41,20 +39,7 @@ def write_page(shown: View | Comparison, path: Path) -> Path:
 
     """
     header, blocks, packer = _page_parts(shown)
-    page = build_page(header, blocks, packer=packer)
-    # With the process in its name, for two may write the same page at once.
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        unfinished.write_text(page, encoding="utf-8")
-        unfinished.replace(path)
-    except OSError as error:
-        raise ArgumentError(
-            f"cannot write --out {path}: {error.strerror}; choose a file you may write"
-        ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            unfinished.unlink(missing_ok=True)
-    return path
+    return write_whole(build_page(header, blocks, packer=packer), path)
 
 
 def page_data(shown: View | Comparison) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
