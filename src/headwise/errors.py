@@ -23,3 +23,7 @@ class ModelError(HeadwiseError):
 
 class MismatchError(HeadwiseError):
     """A result was held against its reference and differs by more than is allowed."""
+
+
+class SubjectError(HeadwiseError):
+    """The attention that `check` examines raised, or returned nothing that can be held against a reference."""

@@ -93,13 +93,17 @@ class Answer(NamedTuple):
     """What came back, in the axes of `Form`.
 
     - output `[batch, num_heads, seq_len, value_head_dim]` or `[batch, seq_len, width]`
-    - weights, logsumexp: where it returns them; `cache`: whatever else it returned
+    - weights, logsumexp: where it returns them; `cache`: whatever else it returned, to be handed over as it is
+    - changed: which of its inputs it wrote into, by role or name; what was asked is kept safe from that
+    - warnings: what it warned of meanwhile, each with its file and line
     """
 
     output: torch.Tensor
     weights: torch.Tensor | None = None
     logsumexp: torch.Tensor | None = None
     cache: Any = None
+    changed: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 class Subject(Protocol):
@@ -109,6 +113,7 @@ class Subject(Protocol):
       `query` and `key`, which is then value too
     - axes: the order of axes it states of itself, as a `batch_first` attribute does; None if it states none
     - is_module: whether it has a training and an evaluation mode
+    - lengths_may_differ: whether it can be given more keys than queries
 
     The numbers of heads are handed over by the subject itself, from `sizes`; any other option only if the
     probe has it.
@@ -120,6 +125,7 @@ class Subject(Protocol):
     takes: frozenset[Role]
     axes: str | None
     is_module: bool
+    lengths_may_differ: bool
 
     def projections(self) -> tuple[Projections, ...]:
         """Every way the weights can be read, likeliest first; empty unless PROJECTED."""
