@@ -131,7 +131,14 @@ def test_a_person_gets_a_story_without_colour_codes_in_a_pipe(run: Run) -> None:
         (["two-heads", "--num-heads", "3"], "error: num_heads=3 does not divide d_model=4"),
         (["two-heads", "--seed", "-1"], "error: seed=-1 is no seed"),
         (["bank", "--out", "x.html"], "error: --out is an option of two-heads, and bank was asked for"),
-        (["two-heads", "--out", "."], "error: --out . is a folder; name the file to write"),
+        (
+            ["two-heads", "--out", "."],
+            "error: --out . is a folder; name the file to write, such as two-heads.html\n",
+        ),
+        (
+            ["two-heads", "--out", "/dev/null"],
+            "error: --out /dev/null is not a regular file; name the file to write, such as two-heads.html\n",
+        ),
         (["two-heads", "--out", "x.html", "--tokens", ",".join("a" * 64)], "error: a page of this example"),
         ([], "error: Missing argument 'SUBJECT'"),
         (["\x1b[2J"], r"error: there is no model '\x1b[2J'"),

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from headwise.cli import main
+from headwise.cli.page_path import checked_page_path
 from headwise.cli.view import progress
-from headwise.cli.view_request import DEFAULT_TEXT, checked_page_path, default_page
+from headwise.cli.view_request import DEFAULT_TEXT, default_page
 from headwise.errors import ArgumentError, ModelError
 
 from .stand import Stand
@@ -116,7 +117,10 @@ def test_a_layer_that_is_no_count_is_refused_before_the_model_is_loaded(
             r"error: --out gone/page.html lies in a folder that does not exist; make gone first",
         ),
         ("file/page.html", r"error: --out file/page.html "),
-        ("/dev/null", r"error: --out /dev/null is not a regular file; name the file to write"),
+        (
+            "/dev/null",
+            r"error: --out /dev/null is not a regular file; name the file to write, such as view.html",
+        ),
         ("n" * 300, r"cannot be looked at: File name too long; name another file"),
     ],
 )
@@ -137,12 +141,12 @@ def test_a_folder_closed_to_writing_is_refused(tmp_path: Path, monkeypatch: pyte
     # Not by its mode: the super-user may write anywhere.
     monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
     with pytest.raises(ArgumentError, match=r"page\.html lies in a folder that you may not write to"):
-        checked_page_path(tmp_path / "page.html")
+        checked_page_path(tmp_path / "page.html", such_as="page.html")
 
 
 def test_an_existing_page_may_be_replaced(tmp_path: Path) -> None:
     (tmp_path / "page.html").touch()
-    assert checked_page_path(tmp_path / "page.html") == tmp_path / "page.html"
+    assert checked_page_path(tmp_path / "page.html", such_as="page.html") == tmp_path / "page.html"
 
 
 @pytest.mark.parametrize(

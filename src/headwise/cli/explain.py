@@ -9,8 +9,8 @@ import typer
 
 from headwise.cli.explain_request import EXAMPLES, MODEL, check_asked, check_options, check_subject
 from headwise.cli.options import DebugOption, JsonOption, console, write_json
+from headwise.cli.page_path import checked_page_path
 from headwise.cli.view import progress
-from headwise.cli.view_request import checked_page_path
 from headwise.models.given_text import check_text
 from headwise.verbs.terminal import printable
 
@@ -98,7 +98,7 @@ def explain_command(
     if out is not None:
         from headwise.verbs.explain.render_page import write_page
 
-        write_page(found, checked_page_path(out))
+        write_page(found, checked_page_path(out, such_as="two-heads.html"))
     if as_json:
         write_json(to_json(found, page=out))
         return

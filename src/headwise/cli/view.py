@@ -12,11 +12,11 @@ import typer
 from rich.console import Console
 
 from headwise.cli.options import DebugOption, JsonOption, console, write_json
+from headwise.cli.page_path import checked_page_path
 from headwise.cli.view_request import (
     DEFAULT_MODEL,
     DEFAULT_TEXT,
     Reading,
-    checked_page_path,
     checked_reading,
     default_page,
     parsed_rows,
@@ -93,7 +93,9 @@ def view_command(
     A table of the heads that stand out, and a page with a map of every head that opens without a network.
     """
     refuse_unquoted(text, context.args)
-    page = None if out is None and as_json else checked_page_path(out or default_page(model, against=against))
+    page = None
+    if out is not None or not as_json:
+        page = checked_page_path(out or default_page(model, against=against), such_as="view.html")
     refuse_unknown_model(model)
     wanted_rows = parsed_rows(rows)
     reading = checked_reading(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -141,30 +140,6 @@ def default_page(model: str, *, against: str | None = None) -> Path:
     ]
     name = "-against-".join(filter(None, names))
     return Path(f"headwise-{name}.html" if name else "headwise.html")
-
-
-def checked_page_path(path: Path) -> Path:
-    """Return `path` if a page can be written there, before any model is loaded.
-
-    Raises:
-        ArgumentError: it is a folder or a device, or its folder is missing or closed to writing.
-
-    """
-    given = f"--out {path}"
-    try:
-        is_folder, is_file, exists = path.is_dir(), path.is_file(), path.exists()
-        folder_there = path.parent.is_dir()
-    except OSError as error:
-        raise ArgumentError(f"{given} cannot be looked at: {error.strerror}; name another file") from error
-    if is_folder:
-        raise ArgumentError(f"{given} is a folder; name the file to write, such as {path / 'view.html'}")
-    if exists and not is_file:
-        raise ArgumentError(f"{given} is not a regular file; name the file to write, such as view.html")
-    if not folder_there:
-        raise ArgumentError(f"{given} lies in a folder that does not exist; make {path.parent} first")
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise ArgumentError(f"{given} lies in a folder that you may not write to; name a file elsewhere")
-    return path
 
 
 def _refuse_several(given: Mapping[str, object], why: str) -> None:
