@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 import typer
 
-from headwise.cli.explain_request import EXAMPLES, MODEL, check_asked, check_options, check_subject
+from headwise.cli import explain_options as given
+from headwise.cli.explain_request import MODEL, check_asked, check_options, check_subject
 from headwise.cli.options import DebugOption, JsonOption, console, write_json
 from headwise.cli.page_path import checked_page_path
 from headwise.cli.view import progress
@@ -19,45 +20,20 @@ DEFAULT_TOKENS = ["cat", "sat", "mat"]
 
 def explain_command(
     context: typer.Context,
-    subject: Annotated[
-        str,
-        typer.Argument(
-            metavar="SUBJECT",
-            help=f"{', '.join(EXAMPLES)}, or a model: a catalogue name, a folder, a file or a hub id.",
-        ),
-    ],
+    subject: given.SubjectArgument,
     *,
-    tokens: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Tokens, separated by commas; may be given several times; cat,sat,mat if left out."
-        ),
-    ] = None,
-    d_model: Annotated[int, typer.Option(help="Width of a token's row, up to 256.")] = 4,
-    num_heads: Annotated[int, typer.Option(help="Query heads, up to 64.")] = 2,
-    num_kv_heads: Annotated[
-        int | None, typer.Option(help="Heads of key and value; num_heads if left out.")
-    ] = None,
-    head_dim: Annotated[
-        int | None, typer.Option(help="Width of one head; d_model / num_heads if left out.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Of the random numbers.")] = 3,
-    causal: Annotated[
-        bool, typer.Option("--causal", help="A token sees itself and earlier ones only.")
-    ] = False,
-    text: Annotated[str | None, typer.Option(help="Of a model: what it reads, in quotes.")] = None,
-    layer: Annotated[int | None, typer.Option(help="Of a model: the layer, from 0.")] = None,
-    head: Annotated[int | None, typer.Option(help="Of a model: the query head, from 0.")] = None,
-    query: Annotated[
-        int | None,
-        typer.Option(
-            help="Of a model: the token that looks, from 0 or -1 from the end; the last one if left out."
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Of two-heads: a page to write, in which any number can be changed."),
-    ] = None,
+    tokens: given.TokensOption = None,
+    d_model: given.DModelOption = 4,
+    num_heads: given.NumHeadsOption = 2,
+    num_kv_heads: given.NumKvHeadsOption = None,
+    head_dim: given.HeadDimOption = None,
+    seed: given.SeedOption = 3,
+    causal: given.CausalOption = False,
+    text: given.TextOption = None,
+    layer: given.LayerOption = None,
+    head: given.HeadOption = None,
+    query: given.QueryOption = None,
+    out: given.OutOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -77,24 +53,29 @@ def explain_command(
     if kind == MODEL:
         check_asked({"text": text, "layer": layer, "head": head})
         _explain_model(subject, text or "", layer or 0, head or 0, query=query, as_json=as_json)
-        return
-    if kind == "bank":
+    elif kind == "bank":
         _explain_bank(seed, as_json=as_json)
-        return
+    else:
+        _explain_two_heads(
+            out,
+            as_json=as_json,
+            tokens=DEFAULT_TOKENS if tokens is None else _split_at_commas(tokens),
+            d_model=d_model,
+            num_heads=num_heads,
+            num_kv_heads=num_kv_heads,
+            head_dim=head_dim,
+            seed=seed,
+            causal=causal,
+        )
+
+
+def _explain_two_heads(out: Path | None, *, as_json: bool, **asked: Any) -> None:
     # Here and not above, for `plan` and `--help` need no NumPy.
     from headwise.verbs.explain import explain_two_heads
     from headwise.verbs.explain.render_json import to_json
     from headwise.verbs.explain.render_text import print_explanation
 
-    found = explain_two_heads(
-        tokens=DEFAULT_TOKENS if tokens is None else _split_at_commas(tokens),
-        d_model=d_model,
-        num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
-        head_dim=head_dim,
-        seed=seed,
-        causal=causal,
-    )
+    found = explain_two_heads(**asked)
     if out is not None:
         from headwise.verbs.explain.render_page import write_page
 
@@ -135,5 +116,5 @@ def _explain_model(model: str, text: str, layer: int, head: int, *, query: int |
         print_trace(found, console())
 
 
-def _split_at_commas(given: list[str]) -> list[str]:
-    return [token.strip() for several in given for token in several.split(",")]
+def _split_at_commas(tokens: list[str]) -> list[str]:
+    return [token.strip() for several in tokens for token in several.split(",")]

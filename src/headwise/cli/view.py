@@ -6,16 +6,16 @@ import contextlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 
+from headwise.cli import view_options as given
 from headwise.cli.options import DebugOption, JsonOption, console, write_json
 from headwise.cli.page_path import checked_page_path
 from headwise.cli.view_request import (
     DEFAULT_MODEL,
-    DEFAULT_TEXT,
     Reading,
     checked_reading,
     default_page,
@@ -29,62 +29,23 @@ from headwise.verbs.terminal import printable
 if TYPE_CHECKING:
     from headwise.verbs.view import Comparison, View
 
-MODEL = "A catalogue name, a folder, a .safetensors or .gguf file, or a hub id."
-TEXT_FILE = typer.Option(metavar="FILE", help="A UTF-8 file in place of TEXT; - is standard input.")
-
 
 def view_command(
     context: typer.Context,
-    model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL)] = DEFAULT_MODEL,
-    text: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="TEXT", help="What the model reads, in quotes.", show_default=f"{DEFAULT_TEXT!r}"
-        ),
-    ] = None,
+    model: given.ModelArgument = DEFAULT_MODEL,
+    text: given.TextArgument = None,
     *,
-    text_file: Annotated[str | None, TEXT_FILE] = None,
-    image: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="What a vision model reads, in place of TEXT.")
-    ] = None,
-    against: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="Another model to put beside it, on the same text.")
-    ] = None,
-    against_text: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Another text to put beside it, by the same model.")
-    ] = None,
-    against_text_file: Annotated[
-        str | None, typer.Option(metavar="FILE", help="The same, from a UTF-8 file.")
-    ] = None,
-    layer: Annotated[int | None, typer.Option(min=0, help="A layer to look at closely.")] = None,
-    rows: Annotated[
-        str | None,
-        typer.Option(
-            metavar="I,J,...",
-            help="Tokens whose weights are kept exactly in every layer, from 0 or with -1 from the end.",
-        ),
-    ] = None,
-    scores: Annotated[
-        bool,
-        typer.Option(
-            "--scores", help="Also name the strongest previous-token, induction and other known heads."
-        ),
-    ] = False,
-    part: Annotated[
-        Literal["encoder", "decoder", "cross"] | None,
-        typer.Option(help="Of an encoder-decoder, which attention; cross if left out."),
-    ] = None,
-    decoder_text: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT",
-            help="What the decoder of an encoder-decoder is given; what it writes if left out.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="The page to write; headwise-MODEL.html if left out, none with --json."),
-    ] = None,
+    text_file: given.TextFileOption = None,
+    image: given.ImageOption = None,
+    against: given.AgainstOption = None,
+    against_text: given.AgainstTextOption = None,
+    against_text_file: given.AgainstTextFileOption = None,
+    layer: given.LayerOption = None,
+    rows: given.RowsOption = None,
+    scores: given.ScoresOption = False,
+    part: given.PartOption = None,
+    decoder_text: given.DecoderTextOption = None,
+    out: given.OutOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -109,30 +70,11 @@ def view_command(
         decoder_text=decoder_text,
     )
     with progress() as notify:
-        # Here and not above, for torch takes seconds to load, and what is wrong by itself is told at once.
-        from headwise.verbs.view import view
-        from headwise.verbs.view.render_json import to_json
-        from headwise.verbs.view.render_page import write_page
-        from headwise.verbs.view.render_text import print_view
-
-        look = partial(
-            view,
-            image=reading.image,
-            decoder_text=reading.decoder_text,
-            part=part,
-            layer=layer,
-            rows=wanted_rows,
-            notify=notify,
-        )
-        shown = _look(model, reading, look, scores=scores, notify=notify)
+        shown = _look(model, reading, layer=layer, rows=wanted_rows, scores=scores, part=part, notify=notify)
         if page is not None:
             notify(f"writing {page}")
-            write_page(shown, page)
-    if as_json:
-        write_json(to_json(shown, page=page))
-        return
-    print_view(shown, console())
-    console().print(f"Page: {printable(str(page))}")
+            _write(shown, page)
+    _tell(shown, page, as_json=as_json)
 
 
 @contextlib.contextmanager
@@ -147,6 +89,31 @@ def progress() -> Iterator[Callable[[str], None]]:
 
 
 def _look(
+    model: str,
+    reading: Reading,
+    *,
+    layer: int | None,
+    rows: tuple[int, ...],
+    scores: bool,
+    part: given.Part | None,
+    notify: Callable[[str], None],
+) -> View | Comparison:
+    # Here and not above, for torch takes seconds to load, and what is wrong by itself is told at once.
+    from headwise.verbs.view import view
+
+    look = partial(
+        view,
+        image=reading.image,
+        decoder_text=reading.decoder_text,
+        part=part,
+        layer=layer,
+        rows=rows,
+        notify=notify,
+    )
+    return _once_or_twice(model, reading, look, scores=scores, notify=notify)
+
+
+def _once_or_twice(
     model: str, reading: Reading, look: Callable[..., View], *, scores: bool, notify: Callable[[str], None]
 ) -> View | Comparison:
     """Run one model on one text, or twice: two models, or one on two texts."""
@@ -174,3 +141,22 @@ def _said_of(option: str) -> Iterator[None]:
         yield
     except HeadwiseError as error:
         raise type(error)(f"of {option}: {error}") from error
+
+
+def _write(shown: View | Comparison, page: Path) -> None:
+    # torch again.
+    from headwise.verbs.view.render_page import write_page
+
+    write_page(shown, page)
+
+
+def _tell(shown: View | Comparison, page: Path | None, *, as_json: bool) -> None:
+    # torch again.
+    from headwise.verbs.view.render_json import to_json
+    from headwise.verbs.view.render_text import print_view
+
+    if as_json:
+        write_json(to_json(shown, page=page))
+        return
+    print_view(shown, console())
+    console().print(f"Page: {printable(str(page))}")

@@ -5,18 +5,20 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from headwise.counts import checked_size
-from headwise.errors import ArgumentError, UnsupportedError
+from headwise.errors import UnsupportedError
 from headwise.models.attachment import AttachedLayer, attach
+from headwise.models.attachment.layer_call import LayerCall
 from headwise.models.given_text import check_text
 from headwise.models.opening.opened_model import OpenedModel, open_model
 from headwise.models.quiet import quiet_libraries
 from headwise.models.tokens import Token, read_text, readable_tokens
+from headwise.verbs.explain_model.asked import check_head, checked_position, found_layer
 from headwise.verbs.explain_model.listening import HeardCall, listening
 from headwise.verbs.explain_model.logit import NotASum, take_apart
 from headwise.verbs.explain_model.one_head import added_by_heads, doubles, head_row
@@ -62,7 +64,6 @@ def explain_model(
     """
     check_text(text)
     layer, head = checked_size("layer", layer, at_least=0), checked_size("head", head, at_least=0)
-    say = notify or _say_nothing
     opened = model if isinstance(model, OpenedModel) else open_model(model, notify=notify)
     if opened.model.config.is_encoder_decoder:
         raise UnsupportedError(
@@ -70,60 +71,52 @@ def explain_model(
             "its heads"
         )
     ids, tokens = read_text(opened, text)
-    position = _checked_position(query, tokens)
-    say(f"running {opened.name} on {len(tokens)} tokens")
+    position = checked_position(query, tokens)
+    if notify is not None:
+        notify(f"running {opened.name} on {len(tokens)} tokens")
+    run = _run(opened, ids, layer=layer, head=head, position=position)
+    return _trace(opened, run, text=text, tokens=tokens, head=head, position=position)
+
+
+class _Run(NamedTuple):
+    """What one run of an attached model leaves.
+
+    - place, traced, call: the layer that is traced, and its call, of which everything is kept
+    - heard: the calls of all `layers`, in their order
+    """
+
+    layers: tuple[AttachedLayer, ...]
+    place: AttachedLayer
+    traced: HeardCall
+    call: LayerCall
+    heard: Sequence[HeardCall]
+    stream: Stream
+    outputs: Any
+    max_logit_difference: float
+
+
+def _run(opened: OpenedModel, ids: Sequence[int], *, layer: int, head: int, position: int) -> _Run:
     with quiet_libraries(), attach(opened.model) as attached:
-        place = _find_layer(layer, attached.layers, opened)
-        _check_head(head, place)
+        layers = attached.layers
+        place = found_layer(layer, layers, opened.name)
+        check_head(head, place)
         with (
-            listening(opened.model, attached.layers, whole=place, position=position) as heard,
-            watching_stream(opened.model, attached.layers, position) as stream,
+            listening(opened.model, layers, whole=place, position=position) as heard,
+            watching_stream(opened.model, layers, position) as stream,
         ):
-            outputs = _run(opened.model, ids, position)
+            outputs = _outputs(opened.model, ids, position)
         difference = attached.max_logit_difference
-    heard_call = heard[attached.layers.index(place)]
-    call = heard_call.call
-    if heard_call.projection is None or call is None:
+    traced = heard[layers.index(place)]
+    if traced.projection is None or traced.call is None:
         raise UnsupportedError(
             f"the output projection of layer {layer} ({place.name}) of {opened.name} was not found: no "
             "linear layer reads the outputs of its heads as they are (the model may gate or norm them "
             "first); use attach() to record the heads from Python"
         )
-    following = _next_tokens(opened, outputs, position)
-    logit, reason = _logit(opened, attached.layers, heard, stream, following=following, position=position)
-    kv_head = head // place.group_size
-    added = added_by_heads(heard_call, position=position)
-    return ModelTrace(
-        model=opened.name,
-        family=opened.model.config.model_type,
-        text=text,
-        tokens=tokens,
-        position=position,
-        layer=layer,
-        layer_name=place.name,
-        num_layers=len(attached.layers),
-        head=head,
-        kv_head=kv_head,
-        num_heads=place.num_heads,
-        num_kv_heads=place.num_kv_heads,
-        query=doubles(call.query[0, head]),
-        key=doubles(call.key[0, kv_head]),
-        value=doubles(call.value[0, kv_head]),
-        row=head_row(heard_call, head=head, kv_head=kv_head, position=position),
-        projection=heard_call.projection_name,
-        **added._asdict(),
-        next_tokens=following,
-        logit=logit,
-        no_logit=reason,
-        max_logit_difference=difference,
-    )
+    return _Run(layers, place, traced, traced.call, heard, stream, outputs, difference)
 
 
-def _say_nothing(line: str) -> None:
-    """Stand in for whoever is not there to be told."""
-
-
-def _run(model: nn.Module, ids: Sequence[int], position: int) -> Any:
+def _outputs(model: nn.Module, ids: Sequence[int], position: int) -> Any:
     batch = torch.tensor([list(ids)])
     accepted = inspect.signature(model.forward).parameters
     # The logits of all tokens are the largest tensor of all, and those of one are read.
@@ -136,14 +129,41 @@ def _run(model: nn.Module, ids: Sequence[int], position: int) -> Any:
         )
 
 
+def _trace(
+    opened: OpenedModel, run: _Run, *, text: str, tokens: tuple[Token, ...], head: int, position: int
+) -> ModelTrace:
+    place, call = run.place, run.call
+    kv_head = head // place.group_size
+    following = _next_tokens(opened, run.outputs, position)
+    logit, reason = _logit(opened, run, following=following, position=position)
+    return ModelTrace(
+        model=opened.name,
+        family=opened.model.config.model_type,
+        text=text,
+        tokens=tokens,
+        position=position,
+        layer=place.layer,
+        layer_name=place.name,
+        num_layers=len(run.layers),
+        head=head,
+        kv_head=kv_head,
+        num_heads=place.num_heads,
+        num_kv_heads=place.num_kv_heads,
+        query=doubles(call.query[0, head]),
+        key=doubles(call.key[0, kv_head]),
+        value=doubles(call.value[0, kv_head]),
+        row=head_row(run.traced, head=head, kv_head=kv_head, position=position),
+        projection=run.traced.projection_name,
+        **added_by_heads(run.traced, position=position)._asdict(),
+        next_tokens=following,
+        logit=logit,
+        no_logit=reason,
+        max_logit_difference=run.max_logit_difference,
+    )
+
+
 def _logit(
-    opened: OpenedModel,
-    layers: tuple[AttachedLayer, ...],
-    heard: Sequence[HeardCall],
-    stream: Stream,
-    *,
-    following: Sequence[NextToken],
-    position: int,
+    opened: OpenedModel, run: _Run, *, following: Sequence[NextToken], position: int
 ) -> tuple[LogitParts | None, str | None]:
     """Return the likeliest next token's logit taken apart, or why not."""
     if not following:
@@ -151,10 +171,12 @@ def _logit(
             f"{opened.name} is an encoder: it predicts no next token, so that there is no logit to take apart"
         )
     try:
-        chosen = following[0].id
-        return take_apart(opened.model, layers, heard, stream, chosen=chosen, position=position), None
+        parts = take_apart(
+            opened.model, run.layers, run.heard, run.stream, chosen=following[0].id, position=position
+        )
     except NotASum as reason:
         return None, f"the logit of {opened.name} cannot be taken apart: {reason}"
+    return parts, None
 
 
 def _next_tokens(opened: OpenedModel, outputs: Any, position: int) -> tuple[NextToken, ...]:
@@ -174,38 +196,3 @@ def _next_tokens(opened: OpenedModel, outputs: Any, position: int) -> tuple[Next
         NextToken(one, name, float(logits[one]), probability)
         for one, name, probability in zip(ids, names, likeliest.values.tolist(), strict=True)
     )
-
-
-def _checked_position(query: int | None, tokens: Sequence[Token]) -> int:
-    count = len(tokens)
-    position = count - 1 if query is None else query
-    if isinstance(position, bool) or not isinstance(position, int) or not -count <= position < count:
-        raise ArgumentError(
-            f"query={query} does not exist; the text has {count} tokens: give 0 to {count - 1}, or -{count} "
-            "to -1 from the end"
-        )
-    return position % count
-
-
-def _find_layer(layer: int, layers: Sequence[AttachedLayer], opened: OpenedModel) -> AttachedLayer:
-    found = [place for place in layers if place.layer == layer]
-    if len(found) > 1:
-        raise UnsupportedError(
-            f"{opened.name} has {len(found)} layers with the number {layer}, and explain traces models of "
-            "one stack; use attach() to record them from Python"
-        )
-    if not found:
-        numbers = sorted({place.layer for place in layers})
-        there_is = f"0 to {numbers[-1]}" if len(numbers) == numbers[-1] + 1 else ", ".join(map(str, numbers))
-        raise ArgumentError(
-            f"layer={layer} does not exist; the attention layers of {opened.name} are {there_is}"
-        )
-    return found[0]
-
-
-def _check_head(head: int, place: AttachedLayer) -> None:
-    if head >= place.num_heads:
-        raise ArgumentError(
-            f"head={head} does not exist in layer {place.layer}, which has {place.num_heads} query heads; "
-            f"give 0 to {place.num_heads - 1}"
-        )
