@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from headwise.verbs.bench.backends import BACKENDS, PAUSE_SECONDS, Prepared, onnx_runtime
-from headwise.verbs.bench.backends.backend import required
 from headwise.verbs.bench.backends.onnx_graphs import graphs_for
 from headwise.verbs.bench.backends.onnx_runtime import OnnxRuntime
 from headwise.verbs.bench.compute import bench_works
@@ -13,6 +12,7 @@ from headwise.verbs.bench.exact import error_of, exact_output
 from headwise.verbs.bench.problem import make_problem
 from headwise.verbs.bench.result import Bench, Row
 from headwise.verbs.bench.works import Work
+from headwise.verbs.libraries import required
 
 from .bench_works import BFLOAT16, DECODE, EVERY_KIND, FULL
 

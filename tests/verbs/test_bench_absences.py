@@ -11,10 +11,10 @@ from headwise.errors import ArgumentError
 from headwise.verbs.bench.backends import BACKENDS, Backend, Prepared, backend
 from headwise.verbs.bench.backends.jax_xla import JaxXla
 from headwise.verbs.bench.compute import bench, bench_works
-from headwise.verbs.bench.machine import usable_cpus
 from headwise.verbs.bench.problem import Problem
 from headwise.verbs.bench.result import Peaks, Row
 from headwise.verbs.bench.works import WORKS
+from headwise.verbs.machine import usable_cpus
 
 from .bench_works import CAUSAL, Bent
 

@@ -16,9 +16,10 @@ from headwise.verbs.bench.backends import Prepared
 from headwise.verbs.bench.compute import bench_works
 from headwise.verbs.bench.exact import error_of, exact_output
 from headwise.verbs.bench.problem import Problem, make_problem
-from headwise.verbs.bench.result import Bench, Machine, Peaks, Row, Timing
+from headwise.verbs.bench.result import Bench, Peaks, Row, Timing
 from headwise.verbs.bench.timing import Reading, fair_clock, take_turns
 from headwise.verbs.bench.works import WORKS, Work, works_named
+from headwise.verbs.machine import Machine
 
 from .bench_works import CAUSAL, EVERY_KIND, PADDED, WINDOW, Bent
 

@@ -7,8 +7,9 @@ from rich.console import Console
 
 from headwise.verbs.bench.render_json import to_json
 from headwise.verbs.bench.render_text import print_bench
-from headwise.verbs.bench.result import Absence, Bench, Clock, Machine, Peaks, Row, Timing
+from headwise.verbs.bench.result import Absence, Bench, Clock, Peaks, Row, Timing
 from headwise.verbs.bench.works import WORKS, Work
+from headwise.verbs.machine import Machine
 
 NAMES = ("headwise", "torch_sdpa", "torch_math", "flex_attention", "onnxruntime", "jax")
 MACHINE = Machine("A Processor of 3.5 GHz", 4, 2, 0.25, {"python": "3.11.9", "torch": "2.13.0"})

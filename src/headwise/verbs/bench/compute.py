@@ -13,14 +13,15 @@ from torch import Tensor
 from headwise.counts import checked_size
 from headwise.errors import ArgumentError
 from headwise.models.short_cause import short_cause
-from headwise.verbs.bench.backends import BACKENDS, Backend, CannotRunError, Prepared
+from headwise.verbs.bench.backends import BACKENDS, Backend, Prepared
 from headwise.verbs.bench.exact import Error, error_of, exact_output
-from headwise.verbs.bench.machine import this_machine, usable_cpus
 from headwise.verbs.bench.peaks import higher, measure_peaks, plain_read
 from headwise.verbs.bench.problem import Problem, make_problem
 from headwise.verbs.bench.result import Absence, Bench, Row, Timing
 from headwise.verbs.bench.timing import fair_clock, median_seconds, take_turns
 from headwise.verbs.bench.works import Work, works_named
+from headwise.verbs.libraries import CannotRunError
+from headwise.verbs.machine import this_machine, usable_cpus
 
 Notify = Callable[[str, float], None]
 

@@ -6,19 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headwise.verbs.bench.works import Work
+from headwise.verbs.machine import Machine
 
 Clock = Literal["thread", "process", "wall"]
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What a reader must know of the machine; `load` is that of the last minute, before the bench began."""
-
-    processor: str
-    cpus: int
-    usable_cpus: int
-    load: float
-    versions: dict[str, str]
 
 
 @dataclass(frozen=True)

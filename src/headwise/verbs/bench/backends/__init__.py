@@ -1,6 +1,6 @@
 """The libraries that are timed, in the order in which they take their turns; headwise is the first."""
 
-from headwise.verbs.bench.backends.backend import PAUSE_SECONDS, Backend, CannotRunError, Prepared
+from headwise.verbs.bench.backends.backend import PAUSE_SECONDS, Backend, Prepared
 from headwise.verbs.bench.backends.flex import FlexAttention
 from headwise.verbs.bench.backends.headwise_ops import HeadwiseOps
 from headwise.verbs.bench.backends.jax_xla import JaxXla
@@ -16,4 +16,4 @@ BACKENDS: tuple[Backend, ...] = (
     JaxXla(),
 )
 
-__all__ = ["BACKENDS", "PAUSE_SECONDS", "Backend", "CannotRunError", "Prepared"]
+__all__ = ["BACKENDS", "PAUSE_SECONDS", "Backend", "Prepared"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -13,6 +12,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from headwise.verbs.bench.problem import Problem
+from headwise.verbs.libraries import CannotRunError
 
 # What plain attention holds at once: scores, their exponentials or a mask of their size, and weights.
 SCORE_COPIES = 3
@@ -20,10 +20,6 @@ MEMORY_LEFT_FREE = 2**30
 
 # Idle threads of OpenMP, and of ONNX Runtime as it is told to, spin for some milliseconds before they sleep.
 PAUSE_SECONDS = 0.01
-
-
-class CannotRunError(Exception):
-    """A backend has no form of the work, or is not there; the message is one line that a user reads."""
 
 
 @dataclass(frozen=True)
@@ -60,19 +56,6 @@ class Backend(ABC):
             CannotRunError: the library is missing, or has no form of this work.
 
         """
-
-
-def required(module: str, *, package: str) -> Any:
-    """Return a module that may be missing.
-
-    Raises:
-        CannotRunError: it cannot be imported.
-
-    """
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise CannotRunError(f"{package} is not installed; pip install 'headwise[bench]'") from error
 
 
 def refuse_too_many_scores(problem: Problem) -> None:

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-from headwise.verbs.bench.backends.backend import Backend, CannotRunError, Prepared
+from headwise.verbs.bench.backends.backend import Backend, Prepared
 from headwise.verbs.bench.problem import Problem
 from headwise.verbs.bench.works import Work
+from headwise.verbs.libraries import CannotRunError
 
 MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 

@@ -14,12 +14,11 @@ from torch import Tensor
 
 from headwise.verbs.bench.backends.backend import (
     Backend,
-    CannotRunError,
     Prepared,
     refuse_too_many_scores,
-    required,
 )
 from headwise.verbs.bench.problem import Problem
+from headwise.verbs.libraries import CannotRunError, required
 from headwise.verbs.terminal import several
 
 # XLA reads the number of its threads once, when it starts.

@@ -10,12 +10,11 @@ import numpy as np
 from headwise.verbs.bench.backends.backend import (
     PAUSE_SECONDS,
     Backend,
-    CannotRunError,
     Prepared,
-    required,
 )
 from headwise.verbs.bench.backends.onnx_graphs import MICROSOFT, Graph, graphs_for
 from headwise.verbs.bench.problem import Problem
+from headwise.verbs.libraries import CannotRunError, required
 
 OPSET = 23  # the first with Attention
 FORMAT = 10  # of the model file

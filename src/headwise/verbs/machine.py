@@ -1,19 +1,29 @@
-"""The machine a figure belongs to."""
+"""The machine that a verb measured or examined: facts for the reader of its result."""
 
 from __future__ import annotations
 
 import os
 import platform
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-
-from headwise.verbs.bench.result import Machine
 
 PACKAGES = ("headwise", "torch", "numba", "llvmlite", "numpy", "onnxruntime", "jax")
 
 
+@dataclass(frozen=True)
+class Machine:
+    """What a reader must know of the machine; `load` is that of the last minute, before the work began."""
+
+    processor: str
+    cpus: int
+    usable_cpus: int
+    load: float
+    versions: dict[str, str]
+
+
 def this_machine() -> Machine:
-    """Return the processor, its load, and the versions of everything that is timed and is here."""
+    """Return the processor, its load, and the versions of every library here that attends."""
     return Machine(
         processor=_processor(),
         cpus=os.cpu_count() or 1,
