@@ -5,7 +5,7 @@
 Run it from the root of the repository, with the Python that headwise is installed in and on a quiet machine.
 Without names every benchmark runs. What was found goes to stdout as JSON, with machine and versions; `--keep`
 also writes it to `benchmarks/results/NAME.json`. The exit code is 1 if a figure is above its limit, or misses
-the least it must reach.
+the least it must reach; 2 if there is no figure that a limit could hold.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import math
 import os
 import platform
 import shutil
@@ -95,15 +94,20 @@ def run(name: str) -> dict[str, Any]:
 
 
 def missed(result: dict[str, Any]) -> list[str]:
-    """Return the figures that are above their limit, below the least they must reach, or missing."""
+    """Return the figures that are above their limit, or below the least they must reach."""
     figures, above, below = result["figures"], result["limits"], result.get("least", {})
-    return [name for name, limit in above.items() if not figures.get(name, math.nan) <= limit] + [
-        name for name, least in below.items() if not figures.get(name, math.nan) >= least
+    return [name for name, limit in above.items() if name in figures and not figures[name] <= limit] + [
+        name for name, least in below.items() if name in figures and not figures[name] >= least
     ]
 
 
+def unmatched(result: dict[str, Any]) -> list[str]:
+    """Return the limits that hold nothing: no figure has their name, or theirs could not be measured."""
+    return sorted({*result["limits"], *result.get("least", {})} - set(result["figures"]))
+
+
 def main() -> int:
-    """Run what was asked for; 1 if a figure misses what is set for it."""
+    """Run what was asked for; 1 if a figure misses what is set for it, 2 if there is no such figure."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Run the benchmarks.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
     parser.add_argument("--keep", action="store_true", help="write the results to benchmarks/results")
@@ -119,7 +123,10 @@ def main() -> int:
         for result in results:
             path = RESULTS / f"{result['benchmark']}.json"
             path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    return int(any(missed(result) for result in results))
+    idle = [(result["benchmark"], name) for result in results for name in unmatched(result)]
+    for benchmark, name in idle:
+        sys.stderr.write(f"{benchmark}: there is a limit for {name}, and no such figure was measured\n")
+    return 2 if idle else int(any(missed(result) for result in results))
 
 
 if __name__ == "__main__":

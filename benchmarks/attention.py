@@ -41,7 +41,7 @@ THREADS = sorted({1, len(os.sched_getaffinity(0))})
 
 def named(work: str, threads: int, figure: str) -> str:
     """Return the name of one figure of one work."""
-    return f"{work.replace('-', '_')}_{threads}t_{figure}"
+    return f"{work}_{threads}t_{figure}"
 
 
 LEAST = {named(work, threads, "ratio"): least for work, least in AT_LEAST.items() for threads in THREADS}
@@ -57,7 +57,7 @@ def measure() -> dict[str, float]:
         figures |= {f"{threads}t_read_gbytes": found["peaks"]["read_bytes_per_second"] / 1e9}
         for work in found["works"]:
             figures |= {
-                f"{work['name']}_{threads}t_{name}": value for name, value in figures_of(work).items()
+                named(work["name"], threads, figure): value for figure, value in figures_of(work).items()
             }
     return figures
 
