@@ -1,23 +1,17 @@
+"""The layer's numbers: the sum over heads, its gradients, masks, dropout, autocast, and that it learns."""
+
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from headwise import reference
-from headwise.errors import ArgumentError, UnsupportedError
+from headwise.errors import UnsupportedError
 from headwise.masks import Causal, Lengths, Window
 from headwise.nn import MultiHeadAttention
 
-BATCH, SEQ_LEN, KV_LEN, D_MODEL = 2, 5, 7, 12
-LAYOUTS: dict[str, dict[str, Any]] = {
-    "MHA": {"num_heads": 3},
-    "GQA": {"num_heads": 6, "num_kv_heads": 2},
-    "MQA": {"num_heads": 4, "num_kv_heads": 1},
-    "own widths": {"num_heads": 6, "num_kv_heads": 3, "head_dim": 5, "value_head_dim": 7},
-    "no bias": {"num_heads": 3, "bias": False},
-}
+from .layer_cases import BATCH, D_MODEL, KV_LEN, LAYOUTS, SEQ_LEN, made, naive, sum_over_heads
+
 MASKS: dict[str, Any] = {
     "none": None,
     "causal": Causal(),
@@ -29,53 +23,6 @@ MASKS: dict[str, Any] = {
 }
 every_layout = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 every_mask = pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
-
-
-def made(layout: dict[str, Any], **more: Any) -> MultiHeadAttention:
-    layer = MultiHeadAttention(D_MODEL, **layout, **more)
-    for parameter in layer.parameters():  # biases start at 0, where they could be forgotten unseen
-        nn.init.normal_(parameter, std=0.5)
-    return layer
-
-
-def sum_over_heads(layer: MultiHeadAttention, query: Tensor, key: Tensor, value: Tensor, mask: Any) -> Tensor:
-    """Return `sum over heads of softmax(..) V W_O[head]`, plus the bias, by the reference's weights."""
-
-    def projected(projection: nn.Linear, given: Tensor, heads: int) -> np.ndarray:
-        weight = projection.weight.detach().double().numpy()
-        flat = given.detach().double().numpy() @ weight.T
-        if projection.bias is not None:
-            flat = flat + projection.bias.detach().double().numpy()
-        return np.stack(np.split(flat, heads, axis=2), axis=1)
-
-    layout = layer.layout
-    values = projected(layer.v_proj, value, layout.num_kv_heads)
-    weights = reference.attention(
-        projected(layer.q_proj, query, layout.num_heads),
-        projected(layer.k_proj, key, layout.num_kv_heads),
-        values,
-        mask=mask,
-    ).weights
-    mixing = layer.out_proj.weight.detach().double().numpy().T.reshape(layout.num_heads, -1, D_MODEL)
-    heads = range(layout.num_heads)
-    total = sum(weights[:, head] @ values[:, layout.kv_head_of(head)] @ mixing[head] for head in heads)
-    if layer.out_proj.bias is not None:
-        total = total + layer.out_proj.bias.detach().double().numpy()
-    return torch.from_numpy(np.asarray(total))
-
-
-def naive(layer: MultiHeadAttention, query: Tensor, key: Tensor, value: Tensor, visible: Tensor) -> Tensor:
-    """Return the layer's output by plain torch operations, for autograd to differentiate."""
-    layout = layer.layout
-
-    def split(projected: Tensor, heads: int) -> Tensor:
-        repeats = layout.num_heads // heads
-        return projected.unflatten(2, (heads, -1)).transpose(1, 2).repeat_interleave(repeats, dim=1)
-
-    scores = split(layer.q_proj(query), layout.num_heads) @ split(layer.k_proj(key), layout.num_kv_heads).mT
-    weights = torch.softmax((scores / layout.head_dim**0.5).masked_fill(~visible, -torch.inf), -1)
-    mixed = weights @ split(layer.v_proj(value), layout.num_kv_heads)
-    return layer.out_proj(mixed.transpose(1, 2).flatten(2))
 
 
 @every_layout
@@ -168,50 +115,6 @@ def test_dropout_acts_in_training_only_and_is_seeded() -> None:
     torch.testing.assert_close(layer(given).double(), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_weights_start_xavier_uniform_and_biases_at_zero() -> None:
-    layer = MultiHeadAttention(64, 8, num_kv_heads=2)
-    for projection in (layer.q_proj, layer.k_proj, layer.v_proj, layer.out_proj):
-        bound = (6 / sum(projection.weight.shape)) ** 0.5
-        assert projection.weight.abs().max() <= bound
-        assert projection.weight.abs().max() > 0.98 * bound
-        assert projection.weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.05)
-        assert (projection.bias == 0).all()
-    before = layer.q_proj.weight.clone()
-    layer.reset_parameters()
-    assert not torch.equal(layer.q_proj.weight, before)
-
-
-def test_state_dict_names_and_shapes() -> None:
-    layer = MultiHeadAttention(12, 6, num_kv_heads=2, head_dim=5, value_head_dim=7, key_dim=11, value_dim=13)
-    assert {name: tuple(tensor.shape) for name, tensor in layer.state_dict().items()} == {
-        "q_proj.weight": (30, 12),
-        "q_proj.bias": (30,),
-        "k_proj.weight": (10, 11),
-        "k_proj.bias": (10,),
-        "v_proj.weight": (14, 13),
-        "v_proj.bias": (14,),
-        "out_proj.weight": (12, 42),
-        "out_proj.bias": (12,),
-    }
-    assert not any("bias" in name for name in MultiHeadAttention(12, 3, bias=False).state_dict())
-
-
-def test_parameters_are_as_many_as_the_layout_says() -> None:
-    layer = MultiHeadAttention(512, 8, bias=False, device="meta")
-    assert sum(parameter.numel() for parameter in layer.parameters()) == 1_048_576
-    grouped = MultiHeadAttention(24, 6, num_kv_heads=2)
-    count = grouped.layout.projection_weights(24, bias=True).total
-    assert sum(parameter.numel() for parameter in grouped.parameters()) == count
-
-
-def test_device_and_dtype_reach_every_parameter() -> None:
-    layer = MultiHeadAttention(12, 3, dtype=torch.float64, device="cpu")
-    assert {parameter.dtype for parameter in layer.parameters()} == {torch.float64}
-    assert layer(torch.randn(1, 2, 12, dtype=torch.float64)).dtype == torch.float64
-    halved = MultiHeadAttention(12, 3).bfloat16()
-    assert halved(torch.randn(1, 2, 12).bfloat16()).dtype == torch.bfloat16
-
-
 def test_autocast_works() -> None:
     layer, given = made({"num_heads": 3}), torch.randn(BATCH, SEQ_LEN, D_MODEL)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -237,49 +140,6 @@ def test_a_small_task_is_learnt() -> None:
         losses.append(loss.item())
     assert losses[0] > 1.5
     assert sum(losses[-10:]) / 10 < 0.5
-
-
-def test_printed_sizes() -> None:
-    shown = repr(MultiHeadAttention(12, 6, num_kv_heads=2, value_head_dim=7, dropout=0.1))
-    assert "d_model=12, num_heads=6, num_kv_heads=2, head_dim=2, value_head_dim=7, dropout=0.1" in shown
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"d_model": 512, "num_heads": 7}, r"num_heads=7 does not divide d_model=512; .* 8 \(head_dim 64\)"),
-        (
-            {"d_model": 512, "num_heads": 8, "num_kv_heads": 3},
-            r"num_kv_heads=3 does not divide num_heads=8; use",
-        ),
-        ({"d_model": 0, "num_heads": 8}, r"d_model=0 must be at least 1"),
-        ({"d_model": 8, "num_heads": 2, "key_dim": 0}, r"key_dim=0 must be at least 1"),
-        ({"d_model": 8, "num_heads": 2, "value_dim": 2.5}, r"value_dim=2.5 is a float; pass an integer"),
-        ({"d_model": 8, "num_heads": 2, "dropout": 1.5}, r"dropout=1.5 must be at least 0 and below 1"),
-        ({"d_model": 8, "num_heads": 2, "dropout": "a"}, r"dropout is a str; it must be a plain number"),
-    ],
-)
-def test_sizes_that_cannot_be_are_refused(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ArgumentError, match=message):
-        MultiHeadAttention(**arguments)
-
-
-def test_inputs_that_do_not_fit_are_refused() -> None:
-    layer, given = MultiHeadAttention(12, 3, key_dim=11), torch.randn(2, 5, 12)
-    with pytest.raises(ArgumentError, match=r"query has shape \(5, 12\); it must be \[batch, length, 12\]"):
-        layer(given[0], torch.randn(2, 7, 11))
-    with pytest.raises(ArgumentError, match=r"key has shape \(2, 5, 12\); it must be \[batch, length, 11\]"):
-        layer(given)
-    with pytest.raises(ArgumentError, match=r"value has shape \(2, 7, 3\); it must be \[batch, length, 11\]"):
-        layer(given, torch.randn(2, 7, 11), torch.randn(2, 7, 3))
-    with pytest.raises(ArgumentError, match="value is given without key; pass both, or neither"):
-        layer(given, value=torch.randn(2, 7, 11))
-    with pytest.raises(ArgumentError, match=r"mask has shape \(7, 5\), but seq_len is 5, not 7"):
-        MultiHeadAttention(12, 3)(given, mask=torch.ones(7, 5, dtype=torch.bool))
-    with pytest.raises(TypeError, match="unexpected keyword argument 'is_causal'"):
-        MultiHeadAttention(12, 3)(given, is_causal=True)
-    with pytest.raises(TypeError, match="positional arguments"):
-        MultiHeadAttention(12, 3, 1)  # type: ignore[misc]
 
 
 def test_a_window_of_one_key_is_the_values_alone() -> None:

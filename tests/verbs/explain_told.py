@@ -1,4 +1,4 @@
-"""What `explain` tells of a model, as text."""
+"""A text that `explain MODEL` is run on, and what it tells of it."""
 
 import io
 
@@ -6,6 +6,8 @@ from rich.console import Console
 
 from headwise.verbs.explain_model import ModelTrace
 from headwise.verbs.explain_model.render_text import print_trace
+
+TEXT = "The bank raised rates because inflation was"
 
 
 def told(found: ModelTrace, width: int = 80) -> str:
