@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import cached_property
 
@@ -34,6 +32,7 @@ from headwise.kernels.ways import VISIT
 from headwise.masks import Causal
 
 from ..hang import must_end
+from ..memory_probe import peak_mebibytes
 from .emitted import native
 from .inner_loops import calls_in, function_in, loops_of
 from .problems import threads, workers
@@ -142,35 +141,18 @@ def test_any_number_of_threads(count: int, helpers: str) -> None:
     assert helpers == "team" or len(workers()) >= count - 1
 
 
-MEMORY = """
-import re, sys, torch
-from pathlib import Path
+OBSERVED = """
 from headwise import Causal, Collect, observe
-torch.set_num_threads(1)
-length = int(sys.argv[1])
-def status(name):
-    return int(re.search(name + r":\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) / 1024
-def observed(made, rows):
-    return observe(*made, mask=Causal(), collect=Collect(map_size=32, top_k=2, received=True, rows=[-1]))
-observed(torch.randn(3, 1, 2, 64, 64), 64)  # compiles
-made = torch.randn(3, 1, 2, length, 64)
-Path("/proc/self/clear_refs").write_text("5")  # the highest of its memory is what it is now
-before = status("VmRSS")
-kept = observed(made, length)
-print(status("VmHWM") - before)
+collect = Collect(map_size=32, top_k=2, received=True, rows=[-1])
+def inputs(length):
+    return torch.randn(3, 1, 2, length, 64)
+def run(*made):
+    return observe(*made, mask=Causal(), collect=collect)
 """
-
-
-def peak_mebibytes(length: int) -> float:
-    """Return how far observing rises above its inputs, in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-c", MEMORY, str(length)], capture_output=True, text=True, check=True
-    )
-    return float(done.stdout)
 
 
 def test_memory_grows_with_the_keys() -> None:
     """All weights of two heads would be 512 MiB at 8,192 tokens, and four times those at 4,096."""
-    short, long = peak_mebibytes(4096), peak_mebibytes(8192)
+    short, long = (peak_mebibytes(OBSERVED, length) for length in (4096, 8192))
     assert long < 48.0
     assert long < 2.5 * short
