@@ -1,0 +1,96 @@
+"""The linear maps that a module or an object holds: its matrices, each with its bias, by their path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from headwise.verbs.check.subject.weight_names import weight_role
+
+Order = Literal["out_in", "in_out"]
+
+
+@dataclass(frozen=True, eq=False)
+class HeldMap:
+    """One matrix as it is stored.
+
+    - path: where it is in what holds it
+    - weight: two axes, or three with the head first
+    - bias: None where it has none, or where it stands apart
+    - order: of the last two axes; None where both are possible
+    """
+
+    path: str
+    weight: Tensor
+    bias: Tensor | None
+    order: Order | None
+
+
+@dataclass(frozen=True)
+class Held:
+    """Every matrix, in the order of registration, and the vectors that may be biases."""
+
+    maps: tuple[HeldMap, ...]
+    vectors: dict[str, Tensor]
+
+
+def held_by(owner: Any) -> Held:
+    """Return what a module holds at any depth, or what an object has as its attributes."""
+    maps: list[HeldMap] = []
+    vectors: dict[str, Tensor] = {}
+    for path, part in _parts(owner):
+        one = _map_of_layer(path, part)
+        if one is not None:
+            maps.append(one)
+        if one is not None or isinstance(part, nn.Embedding):
+            continue
+        for name, tensor in _tensors(part):
+            there = f"{path}.{name}" if path else name
+            if tensor.dim() in {2, 3}:
+                maps.append(HeldMap(there, tensor.detach(), None, None))
+            elif tensor.dim() == 1 or (weight_role(name) or ("", False))[1]:
+                vectors[there] = tensor.detach()
+    return Held(tuple(maps), vectors)
+
+
+def _parts(owner: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(owner, nn.Module):
+        yield from owner.named_modules()
+    elif hasattr(owner, "__dict__") and not isinstance(owner, type):
+        yield "", owner
+        for name, each in vars(owner).items():
+            if isinstance(each, nn.Module):
+                yield from each.named_modules(prefix=name)
+
+
+def _map_of_layer(path: str, part: Any) -> HeldMap | None:
+    """Return the map of a linear layer, of whatever library, or None."""
+    weight = getattr(part, "weight", None) if isinstance(part, nn.Module) else None
+    if not isinstance(weight, Tensor):
+        return None
+    bias = getattr(part, "bias", None)
+    bias = bias.detach() if isinstance(bias, Tensor) else None
+    if isinstance(part, nn.Conv1d | nn.Conv2d) and set(part.kernel_size) == {1}:
+        return HeldMap(path, weight.detach().flatten(1), bias, "out_in")
+    if weight.dim() != 2 or isinstance(part, nn.Embedding):
+        return None
+    if isinstance(part, nn.Linear) or hasattr(part, "in_features"):
+        return HeldMap(path, weight.detach(), bias, "out_in")
+    if type(part).__name__ == "Conv1D" and hasattr(part, "nf"):
+        # As transformers has it for GPT-2.
+        return HeldMap(path, weight.detach(), bias, "in_out")
+    return None
+
+
+def _tensors(part: Any) -> Iterator[tuple[str, Tensor]]:
+    """Return the parameters that stand bare in one module, and tensors that are plain attributes."""
+    if isinstance(part, nn.Module):
+        for name, parameter in part.named_parameters(recurse=False):
+            yield name, parameter
+    for name, each in vars(part).items():
+        if isinstance(each, torch.Tensor) and each.is_floating_point():
+            yield name, each

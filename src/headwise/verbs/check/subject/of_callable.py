@@ -1,0 +1,183 @@
+"""From a callable that is there - a module, a function, an object - to a `Subject`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from torch import nn
+
+from headwise.errors import ArgumentError, SubjectError
+from headwise.verbs.check.asking import Form, Projections, Role, Sizes
+from headwise.verbs.check.expected import Expected
+from headwise.verbs.check.subject.asker import AXES, Asker
+from headwise.verbs.check.subject.caller import Caller
+from headwise.verbs.check.subject.drawn_weights import drawn_weights, parts_of_weights
+from headwise.verbs.check.subject.examined import Examined
+from headwise.verbs.check.subject.handing import Parameters
+from headwise.verbs.check.subject.held_maps import Order
+from headwise.verbs.check.subject.hints import Hint, Hints, hints_of
+from headwise.verbs.check.subject.projecting import ReadWeights, read_parts, weights_held
+from headwise.verbs.check.subject.reading import meanings_of, open_positions
+from headwise.verbs.check.subject.signature import signature_of
+from headwise.verbs.check.subject.sizes_to_try import sizes_to_try
+from headwise.verbs.check.subject.trial import first_that_answers
+from headwise.verbs.check.subject.way import Way
+from headwise.verbs.check.subject.weight_names import WeightRole
+
+_ORDERS: tuple[Order, ...] = ("in_out", "out_in")
+
+
+def examined_callable(
+    target: Callable[..., Any],
+    *,
+    expected: Expected,
+    arguments: Mapping[str, Any] | None,
+    weights: Mapping[str, str] | None,
+) -> Examined:
+    """Return the subject that a callable is.
+
+    Raises:
+        ArgumentError: its parameters, its sizes or its weights cannot be understood.
+        SubjectError: it answers in no way in which it can be asked.
+
+    """
+    name = name_of(target)
+    signature = signature_of(target)
+    meanings = meanings_of(signature, name=name, arguments=arguments)
+    parameters = Parameters(signature, meanings, open_positions(signature, meanings), expected.rope)
+    if Role.QUERY not in parameters.roles:
+        raise ArgumentError(
+            f"{name} has no parameter that check takes for the query or the token rows; say which it is, "
+            'arguments={"its_name": "query"}'
+        )
+    caller = Caller(name, target, parameters, defined_at(target))
+    hints = hints_of(target, expected)
+    axes = expected.axes or _stated_axes(target)
+    roles = [meaning for meaning in meanings.values() if isinstance(meaning, WeightRole)]
+    if roles:
+        return _given_weights(caller, roles, hints, axes)
+    held = weights_held(target, hints, name=name, told=weights) if _can_hold(target) else None
+    if held is not None:
+        return _holding_weights(caller, held, axes)
+    forms = _forms(parameters, hints, axes)
+    if not forms:
+        raise ArgumentError(f"{name} holds and takes no weights, so axes={axes!r} need num_heads= too")
+
+    def askers() -> Iterator[Asker]:
+        for way in _ways(forms, hints):
+            yield Asker(caller, way, _in_widths(way.sizes), (_joined(way.sizes),))
+
+    try:
+        return Examined(first_that_answers(askers, axes=axes), axes=axes)
+    except SubjectError as error:
+        if Form.WIDTH in forms or f"{name} raised" not in str(error):
+            raise
+        raise SubjectError(
+            f"{error}. It was handed heads, [batch, num_heads, seq_len, head_dim]; if it takes rows, "
+            "[batch, seq_len, width], and splits them itself, pass num_heads="
+        ) from error
+
+
+def name_of(target: Any) -> str:
+    """Return what messages call a target."""
+    return str(getattr(target, "__qualname__", type(target).__name__)).rsplit("<locals>.", maxsplit=1)[-1]
+
+
+def defined_at(target: Any) -> tuple[str, int] | None:
+    """Return the file and the line where a target is written, None where that is not known."""
+    called = type(target).forward if isinstance(target, nn.Module) else inspect.unwrap(target)
+    code = getattr(called, "__code__", None) or getattr(type(target).__call__, "__code__", None)
+    return None if code is None else (code.co_filename, code.co_firstlineno)
+
+
+def _can_hold(target: Any) -> bool:
+    return isinstance(target, nn.Module) or not inspect.isroutine(target)
+
+
+def _stated_axes(target: Any) -> str | None:
+    """Return the order of axes that a `batch_first` attribute states."""
+    batch_first = getattr(target, "batch_first", None)
+    return {True: "bqd", False: "qbd"}.get(batch_first) if isinstance(batch_first, bool) else None
+
+
+def _forms(parameters: Parameters, hints: Hints, axes: str | None) -> list[Form]:
+    """Return the forms to try, the likeliest first: who is told the number of heads splits them itself."""
+    if axes is not None:
+        return [form for form in (Form.HEADS, Form.WIDTH) if axes in AXES[form]]
+    if Role.NUM_HEADS in parameters.roles:
+        return [Form.WIDTH, Form.HEADS]
+    return [Form.HEADS] if hints.num_heads is None else [Form.HEADS, Form.WIDTH]
+
+
+def _ways(forms: Sequence[Form], hints: Hints) -> Iterator[Way]:
+    for as_arrays, form, has_batch in product((False, True), forms, (True, False)):
+        for sizes in sizes_to_try(hints, free_width=False):
+            yield Way(form, sizes, has_batch, as_arrays)
+
+
+def _holding_weights(caller: Caller, held: ReadWeights, axes: str | None) -> Examined:
+    reading = held.readings[0]
+    in_widths = tuple(one.weight.shape[1] for one in (reading.query, reading.key, reading.value))
+    widths = [_joined(held.sizes), held.sizes.d_model]
+    if reading.output is not None:
+        widths.insert(0, reading.output.weight.shape[0])
+
+    def askers() -> Iterator[Asker]:
+        for as_arrays, has_batch in product((False, True), (True, False)):
+            way = Way(Form.PROJECTED, held.sizes, has_batch, as_arrays)
+            yield Asker(caller, way, (in_widths[0], in_widths[1], in_widths[2]), tuple(dict.fromkeys(widths)))
+
+    return Examined(first_that_answers(askers, axes=axes), axes=axes, readings=held.readings)
+
+
+def _given_weights(caller: Caller, roles: Sequence[WeightRole], hints: Hints, axes: str | None) -> Examined:
+    letters = [role.letters for role in roles if not role.is_bias]
+    if sorted("".join(each for each in letters if each != "o")) != ["k", "q", "v"]:
+        raise ArgumentError(
+            f"{caller.name} takes weights, {', '.join(role.words for role in roles)}; they must be "
+            "of query, key and value, once each. Say what each means: "
+            'arguments={"its_name": "query_weight"}, "qkv_weight" for all three'
+        )
+
+    def askers() -> Iterator[Asker]:
+        for as_arrays, has_batch in product((False, True), (True, False)):
+            for sizes, by_head, order in product(
+                sizes_to_try(hints, free_width=True), (False, True), _ORDERS
+            ):
+                drawn = drawn_weights(roles, sizes, order=order, by_head=by_head)
+                widths = dict.fromkeys(
+                    [sizes.d_model, _joined(sizes)] if "o" in letters else [_joined(sizes)]
+                )
+                way = Way(Form.PROJECTED, sizes, has_batch, as_arrays, drawn)
+                yield Asker(caller, way, (sizes.d_model,) * 3, tuple(widths))
+
+    tried = first_that_answers(askers, axes=axes)
+    return Examined(tried, axes=axes, readings=_readings_of_given(caller, tried.asker.way))
+
+
+def _readings_of_given(caller: Caller, way: Way) -> tuple[Projections, ...]:
+    """Return how the weights that were handed over can be read: square ones fit with both orders of axes."""
+    names = {
+        meaning: name
+        for name, meaning in caller.parameters.meanings.items()
+        if isinstance(meaning, WeightRole)
+    }
+    known = Hints(*(Hint(size, name) for name, size in _sizes_by_hint(way.sizes)))
+    parts = parts_of_weights(way.weights, names)
+    return read_parts(parts, known, name=caller.name, orders=_ORDERS).readings
+
+
+def _sizes_by_hint(sizes: Sizes) -> list[tuple[str, int]]:
+    return [(f"{name}={getattr(sizes, name)}", getattr(sizes, name)) for name in Hints._fields]
+
+
+def _in_widths(sizes: Sizes) -> tuple[int, int, int]:
+    key, value = sizes.num_kv_heads * sizes.head_dim, sizes.num_kv_heads * sizes.value_head_dim
+    return sizes.num_heads * sizes.head_dim, key, value
+
+
+def _joined(sizes: Sizes) -> int:
+    return sizes.num_heads * sizes.value_head_dim

@@ -1,0 +1,40 @@
+"""The door: whatever a user points at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headwise.errors import ArgumentError
+from headwise.verbs.check.expected import Expected
+from headwise.verbs.check.subject.examined import Examined
+from headwise.verbs.check.subject.of_callable import examined_callable
+
+
+def subject_of(
+    target: Any,
+    *,
+    expected: Expected,
+    arguments: Mapping[str, Any] | None = None,
+    weights: Mapping[str, str] | None = None,
+) -> Examined:
+    """Return the attention under examination, ready to be asked.
+
+    Args:
+        target: a function, a `torch.nn.Module`, a class that makes one, or a factory.
+        expected: what the caller says of it.
+        arguments: what its parameters mean where their names do not say it: `{"their_name": "mask"}`; or a
+            value that is no string, which is handed over as it is.
+        weights: where its projections are: `{"query": "path.of.weight", ...}`.
+
+    Raises:
+        ArgumentError: its parameters, sizes or weights cannot be understood.
+        SubjectError: it answers in no way in which it can be asked.
+
+    """
+    if not callable(target):
+        raise ArgumentError(
+            f"target is a {type(target).__name__}, which cannot be called; pass a function, a module, or a "
+            "class or factory that makes one"
+        )
+    return examined_callable(target, expected=expected, arguments=arguments, weights=weights)
