@@ -93,7 +93,7 @@ class Answer(NamedTuple):
     """What came back, in the axes of `Form`.
 
     - output `[batch, num_heads, seq_len, value_head_dim]` or `[batch, seq_len, width]`
-    - weights, logsumexp: where it returns them; `cache`: whatever else it returned, to be handed over as it is
+    - weights, logsumexp: where it returns them; `cache`: whatever else it returned, handed over as it is
     - changed: which of its inputs it wrote into, by role or name; what was asked is kept safe from that
     - warnings: what it warned of meanwhile, each with its file and line
     """
@@ -119,13 +119,26 @@ class Subject(Protocol):
     probe has it.
     """
 
-    name: str
-    form: Form
-    sizes: Sizes
-    takes: frozenset[Role]
-    axes: str | None
-    is_module: bool
-    lengths_may_differ: bool
+    @property
+    def name(self) -> str: ...  # noqa: D102 - see above
+
+    @property
+    def form(self) -> Form: ...  # noqa: D102 - see above
+
+    @property
+    def sizes(self) -> Sizes: ...  # noqa: D102 - see above
+
+    @property
+    def takes(self) -> frozenset[Role]: ...  # noqa: D102 - see above
+
+    @property
+    def axes(self) -> str | None: ...  # noqa: D102 - see above
+
+    @property
+    def is_module(self) -> bool: ...  # noqa: D102 - see above
+
+    @property
+    def lengths_may_differ(self) -> bool: ...  # noqa: D102 - see above
 
     def projections(self) -> tuple[Projections, ...]:
         """Every way the weights can be read, likeliest first; empty unless PROJECTED."""

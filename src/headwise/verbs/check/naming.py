@@ -1,0 +1,232 @@
+"""The search: under which conventions, and with which fault or pair of faults, the numbers are reproduced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations
+from math import comb
+from typing import Any
+
+from headwise.verbs.check.asking import Form, Role
+from headwise.verbs.check.choices import Choices, is_uneven
+from headwise.verbs.check.comparing import Distance, Question, worst
+from headwise.verbs.check.faults import Change, Entry
+from headwise.verbs.check.recipe import CannotComputeError, Recipe
+from headwise.verbs.check.result import Explanation, Fault, Nearest
+
+# What may be unlike the usual, one at a time, where two faults are there at once; all of it would take long.
+_BESIDE_PAIRS = frozenset({"rope", "window"})
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A recipe that gives every answer, and what it is nearest to not giving."""
+
+    recipe: Recipe
+    distance: Distance
+
+
+@dataclass(frozen=True)
+class Naming:
+    """What explains the answers of a subject that is wrong.
+
+    - explanations: with the recipes that give its numbers
+    - searched: how many faults and pairs were tried
+    """
+
+    explanations: tuple[tuple[Explanation, Recipe], ...]
+    nearest: Nearest | None
+    searched: int
+
+
+class Search:
+    """All questions to one subject, and the conventions that are still possible."""
+
+    def __init__(self, questions: list[Question], choices: Choices) -> None:
+        self._questions = questions
+        self._choices = choices
+
+    def right(self) -> Solution | None:
+        """Return the conventions under which every answer is right, the usual ones first."""
+        return self._solved({}, unlike=3)
+
+    def named(self, entries: tuple[Entry, ...], form: Form) -> Naming:
+        """Return which fault, or else which pair of them, gives every answer."""
+        usable = [entry for entry in entries if form in entry.forms]
+        ordinary = [entry for entry in usable if not entry.is_last_resort]
+        found = self._singles(ordinary)
+        searched = len(ordinary)
+        for unlike in (0, 1):
+            if not found:
+                found = self._pairs(ordinary, unlike=unlike)
+                searched = comb(len(ordinary) + 1, 2)
+        if not found:
+            last = [entry for entry in usable if entry.is_last_resort]
+            found = self._singles(last)
+            searched += len(last)
+        nearest = None if found else self._nearest(ordinary)
+        return Naming(tuple(found), nearest, searched)
+
+    def distances(self, recipe: Recipe) -> list[Distance]:
+        """Return how far every answer is from a recipe's."""
+        return [question.distance(recipe) for question in self._questions]
+
+    def closest_right(self) -> Recipe:
+        """Return the right recipe whose answer to the first question is nearest."""
+        first = self._questions[0]
+        recipes = [Recipe(**always) for always in self._choices.always(unlike=0)]
+        return min(recipes, key=lambda recipe: first.distance(recipe).error)
+
+    def _singles(self, entries: list[Entry]) -> list[tuple[Explanation, Recipe]]:
+        found = []
+        for entry in entries:
+            solutions = [solved for change in entry.changes if (solved := self._solved(change, unlike=1))]
+            if solutions:
+                found.append(_explained((entry.fault,), solutions[0]))
+        return found
+
+    def _pairs(self, entries: list[Entry], *, unlike: int) -> list[tuple[Explanation, Recipe]]:
+        found: dict[tuple[str, str], tuple[Explanation, Recipe]] = {}
+        usual = list(self._choices.always(unlike=0))
+        contexts = list(self._choices.always(unlike=unlike, only=_BESIDE_PAIRS))
+        for always in contexts[len(usual) :] if unlike else usual:
+            for one, other, changes in self._pairs_on_first(entries, always):
+                faults = (one.fault, other.fault)
+                names = (one.fault.name, other.fault.name)
+                if names not in found and (solution := self._extended(_turned(always, changes), 1)):
+                    found[names] = _explained(faults, solution)
+        return list(found.values())
+
+    def _pairs_on_first(self, entries: list[Entry], always: Change) -> Iterator[tuple[Entry, Entry, Change]]:
+        """Yield the pairs that give the answer to the first question.
+
+        Most faults change nothing there, the masks' for instance; beside one of those, the other gives the
+        answer alone.
+        """
+        first = self._questions[0]
+        alone: list[tuple[Entry, Change, bool]] = []
+        active: list[tuple[Entry, Change]] = []
+        inert: list[tuple[Entry, Change]] = []
+        plain = _output(first, _turned(always, {}))
+        for entry in entries:
+            for change in entry.changes:
+                recipe = _turned(always, change)
+                output = _output(first, recipe)
+                if output is None:
+                    continue
+                if plain is not None and output.shape == plain.shape and output.equal(plain):
+                    inert.append((entry, change))
+                else:
+                    active.append((entry, change))
+                    alone.append((entry, change, first.distance(recipe).fits))
+        for entry, change, fits in alone:
+            if fits:
+                yield from (
+                    (entry, other, {**change, **more}) for other, more in inert if _apart(change, more)
+                )
+        for (one, change), (other, more) in combinations(active, 2):
+            changes = {**change, **more}
+            if one is not other and _apart(change, more) and first.distance(_turned(always, changes)).fits:
+                yield one, other, changes
+        if first.distance(_turned(always, {})).fits:
+            for (one, change), (other, more) in combinations(inert, 2):
+                if one is not other and _apart(change, more):
+                    yield one, other, {**change, **more}
+
+    def _solved(self, changes: Change, *, unlike: int) -> Solution | None:
+        for always in self._choices.always(unlike=unlike):
+            recipe = _turned(always, changes)
+            if self._questions[0].distance(recipe).fits and (solution := self._extended(recipe, 0)):
+                return solution
+        return None
+
+    def _extended(
+        self,
+        recipe: Recipe,
+        place: int,
+        decided: frozenset[str] = frozenset(),
+        so_far: tuple[Distance, ...] = (),
+    ) -> Solution | None:
+        """Return the recipe, its open conventions chosen so that it gives every answer from `place` on."""
+        if place == len(self._questions):
+            return Solution(recipe, worst(list(so_far)))
+        question = self._questions[place]
+        for chosen, names in self._chosen(question, recipe, decided):
+            distance = question.distance(chosen)
+            if distance.fits:
+                solution = self._extended(chosen, place + 1, decided | names, (*so_far, distance))
+                if solution is not None:
+                    return solution
+        return None
+
+    def _chosen(
+        self, question: Question, recipe: Recipe, decided: frozenset[str]
+    ) -> Iterator[tuple[Recipe, frozenset[str]]]:
+        """Yield the recipe with each choice of the conventions that this question is the first to show."""
+        options = question.probe.inputs.options
+        opened: dict[str, tuple[Change, ...]] = {}
+        if "alignment" not in decided and is_uneven(question.probe, recipe):
+            opened["alignment"] = self._choices.alignments()
+        if "masks" not in decided and Role.MASK in options:
+            opened["masks"] = self._choices.masks()
+        if "padding" not in decided and Role.PADDING in options:
+            opened["padding"] = self._choices.paddings()
+        for chosen in _combined(recipe, opened):
+            names = frozenset(opened)
+            if "empty" not in decided and not question.probe.skips_empty and _has_empty(question, chosen):
+                for change in self._choices.empties(chosen):
+                    yield replace(chosen, **change), names | {"empty"}
+            else:
+                yield chosen, names
+
+    def _nearest(self, entries: list[Entry]) -> Nearest | None:
+        """Return the single fault, or none, that gives most answers, and among those the least error."""
+        candidates: list[tuple[tuple[Fault, ...], Change]] = [((), {})]
+        candidates += [((entry.fault,), change) for entry in entries for change in entry.changes]
+        best: tuple[tuple[int, float], Nearest] | None = None
+        for faults, changes in candidates:
+            for always in self._choices.always(unlike=0):
+                distances = self.distances(_turned(always, changes))
+                fitting = sum(distance.fits for distance in distances)
+                furthest = worst(distances)
+                key = (-fitting, furthest.error)
+                if best is None or key < best[0]:
+                    best = key, Nearest(faults, fitting, furthest.error, furthest.allowed)
+        return best[1] if best else None
+
+
+def _turned(always: Change, changes: Change) -> Recipe:
+    return Recipe(**{**always, **changes})
+
+
+def _apart(one: Change, other: Change) -> bool:
+    return not one.keys() & other.keys()
+
+
+def _output(question: Question, recipe: Recipe) -> Any:
+    try:
+        return question.exactly.answer(recipe).output
+    except CannotComputeError:
+        return None
+
+
+def _has_empty(question: Question, recipe: Recipe) -> bool:
+    try:
+        return question.exactly.weights(recipe).has_empty
+    except CannotComputeError:
+        return False
+
+
+def _combined(recipe: Recipe, opened: Mapping[str, tuple[Change, ...]]) -> Iterator[Recipe]:
+    if not opened:
+        yield recipe
+        return
+    name, *others = opened
+    for change in opened[name]:
+        yield from _combined(replace(recipe, **change), {other: opened[other] for other in others})
+
+
+def _explained(faults: tuple[Fault, ...], solution: Solution) -> tuple[Explanation, Recipe]:
+    distance = solution.distance
+    return Explanation(faults, distance.error, distance.allowed), solution.recipe
