@@ -14,34 +14,34 @@ sum, not from logsumexp, whose rounding grows with the scores.
 
 from __future__ import annotations
 
-from headwise.kernels.backward_rows import bring_block, find_lines, weigh_block
+from headwise.kernels.backward_rows import (
+    ask_for_block,
+    bring_block,
+    find_lines,
+    place_block,
+    stretches_of,
+    sum_up_rows,
+    weigh_block,
+)
 from headwise.kernels.backward_sums import add_to_bias, add_to_keys, add_to_queries, write_sinks
 from headwise.kernels.bringing import bring_columns, bring_lines
 from headwise.kernels.derivatives import multiply_by_slopes
-from headwise.kernels.drafts import Draft
+from headwise.kernels.drafts import Draft, Shared
 from headwise.kernels.emission import inner, leaf
 from headwise.kernels.geometry import BLOCK_ROWS, PANEL, STRETCH, TILE
 from headwise.kernels.gradients import Gradients
 from headwise.kernels.memory import Floats, Integers, ask_for, fetch_add, line_of, moved
-from headwise.kernels.packing import element_bytes, finish_rows, times_zero
+from headwise.kernels.packing import finish_rows, times_zero
 from headwise.kernels.problem import Desk, Problem
-from headwise.kernels.rows import padded_width, place_rows
+from headwise.kernels.rows import padded_width
 from headwise.kernels.schedule import wait_for
 from headwise.kernels.tiles import STRIP, strip_count
-
-_LINE_BYTES = 64
 
 
 @leaf
 def stretch_count(problem: Problem) -> int:
     """Return how many stretches the keys make; one if there are none, for the rows must be written."""
     return max(1, (problem.kv_len + STRETCH - 1) // STRETCH)
-
-
-@leaf
-def query_floats(rows: int, head_dim: int) -> int:
-    """Return how many numbers the sums of the queries' gradients of one KV head take."""
-    return rows * padded_width(head_dim)
 
 
 @inner
@@ -54,13 +54,9 @@ def differentiate_stretch(
     kv_head: int,
     heads: Integers,
     stretch: int,
-    grad_queries: Floats,
-    turns: Integers,
+    shared: Shared,
 ) -> None:
-    """Work at one stretch of the keys of a KV head.
-
-    grad_queries `[rows, width]` is what stretches share; turns: how many have added to each block.
-    """
+    """Work at one stretch of the keys of a KV head."""
     tile = stretch * STRETCH
     keys = max(0, min(STRETCH, problem.kv_len - tile))
     _bring_stretch(problem, desk, draft, batch, kv_head, tile, keys)
@@ -69,48 +65,20 @@ def differentiate_stretch(
     group_size = problem.num_heads // problem.num_kv_heads
     rows = group_size * problem.seq_len
     for block in range((rows + BLOCK_ROWS - 1) // BLOCK_ROWS - 1, -1, -1):
-        first = block * BLOCK_ROWS
-        count = min(BLOCK_ROWS, rows - first)
-        low, high = _stretches_of(problem, batch, group_size, first, count)
+        count = min(BLOCK_ROWS, rows - block * BLOCK_ROWS)
+        low, high = stretches_of(problem, batch, group_size, block)
         if low <= stretch <= high:
-            _ask_for_rows(problem, gradients, batch, heads, group_size, first - BLOCK_ROWS)
-            place_rows(problem, desk, batch, heads, group_size, first, count)
-            sums = moved(grad_queries, first * padded_width(problem.head_dim))
+            ask_for_block(problem, gradients, batch, heads, group_size, block - 1)
+            place_block(problem, desk, batch, heads, group_size, block, count)
             _differentiate_block(
-                problem, desk, draft, gradients, batch, count, tile, stretch == low, keys_are_finite, sums,
-                moved(turns, block), stretch - low,
+                problem, desk, draft, gradients, batch, count, tile, stretch - low, keys_are_finite, shared,
+                block,
             )  # fmt: skip
             if stretch == high and gradients.has_query:
+                sums = moved(shared.grad_queries, block * BLOCK_ROWS * padded_width(problem.head_dim))
                 _write_queries(problem, desk, gradients, batch, count, sums)
-            fetch_add(moved(turns, block), 1)
+            fetch_add(moved(shared.turns, block), 1)
     _write_keys(problem, desk, draft, gradients, batch, kv_head, tile, keys)
-
-
-@inner
-def _ask_for_rows(
-    problem: Problem, gradients: Gradients, batch: int, heads: Integers, group_size: int, first: int
-) -> None:
-    """Ask for what the block that begins with row `first` will bring, if there is one.
-
-    The rows of a group lie as far apart as its heads do, where no prefetcher of the processor's looks.
-    """
-    if first < 0:
-        return
-    position, head = divmod(first, group_size)
-    size = element_bytes(problem.kind)
-    for _ in range(BLOCK_ROWS):
-        number = heads[head]
-        query = line_of(problem.query, problem.query_strides, batch, number, position)
-        output = line_of(gradients.output, gradients.output_strides, batch, number, position)
-        upstream = line_of(gradients.upstream, gradients.upstream_strides, batch, number, position)
-        for place in range(0, problem.head_dim * size, _LINE_BYTES):
-            ask_for(moved(query, place))
-        for place in range(0, problem.value_head_dim * size, _LINE_BYTES):
-            ask_for(moved(output, place))
-            ask_for(moved(upstream, place))
-        head += 1
-        if head == group_size:
-            position, head = position + 1, 0
 
 
 @inner
@@ -140,21 +108,7 @@ def _bring_stretch(
     )
 
 
-@inner
-def _stretches_of(problem: Problem, batch: int, group_size: int, first: int, count: int) -> tuple[int, int]:
-    """Return the first and the last stretch of which a block may see a key; the first if it sees none."""
-    low, high = problem.kv_len, 0
-    place = batch * problem.interval_stride
-    for position in range(first // group_size, (first + count - 1) // group_size + 1):
-        start, stop = problem.starts[place + position], problem.stops[place + position]
-        if start < stop:
-            low, high = min(low, start), max(high, stop)
-    if low >= high:
-        return 0, 0
-    return low // STRETCH, (high - 1) // STRETCH
-
-
-@inner
+@leaf
 def _differentiate_block(
     problem: Problem,
     desk: Desk,
@@ -163,19 +117,15 @@ def _differentiate_block(
     batch: int,
     count: int,
     tile: int,
-    is_first: bool,
+    turn: int,
     keys_are_finite: bool,
-    sums: Floats,
-    turn: Integers,
-    number: int,
+    shared: Shared,
+    block: int,
 ) -> None:
-    """Let a stretch and a block of rows meet; `number` says how many stretches the block has met before."""
+    """Let a stretch and a block of rows meet; `turn` says how many stretches the block has met before."""
+    wait_for(moved(shared.turns, block), turn)
     bring_block(problem, desk, draft, gradients, batch, count)
-    if is_first:
-        if gradients.has_sinks:
-            write_sinks(problem, desk, draft, gradients, batch, count)
-        for place in range(count * padded_width(problem.head_dim)):
-            sums[place] = 0.0
+    _know_sums(problem, desk, draft, gradients, batch, count, turn, shared, block)
     start, stop = weigh_block(problem, desk, draft, batch, count, tile)
     if start < stop:
         if gradients.has_bias:
@@ -197,10 +147,38 @@ def _differentiate_block(
                 problem, desk, batch, count, tile, draft.grad_weights, desk.queries, problem.head_dim,
                 draft.grad_keys, start, stop,
             )  # fmt: skip
-    if gradients.has_query:
-        wait_for(turn, number)
-        if start < stop:
+        if gradients.has_query:
+            sums = moved(shared.grad_queries, block * BLOCK_ROWS * padded_width(problem.head_dim))
             add_to_queries(problem, desk, draft, batch, count, tile, keys_are_finite, sums)
+
+
+@leaf
+def _know_sums(
+    problem: Problem,
+    desk: Desk,
+    draft: Draft,
+    gradients: Gradients,
+    batch: int,
+    count: int,
+    turn: int,
+    shared: Shared,
+    block: int,
+) -> None:
+    """Take over what the first stretch of a block has worked out for all, or, being it, work it out."""
+    first, width = block * BLOCK_ROWS, padded_width(problem.head_dim)
+    if turn > 0:
+        for row in range(count):
+            draft.sums[row] = shared.sums[first + row]
+        for place in range(first * width, (first + count) * width, PANEL):
+            ask_for(moved(shared.grad_queries, place))
+        return
+    sum_up_rows(problem, desk, draft, gradients, batch, count)
+    for row in range(count):
+        shared.sums[first + row] = draft.sums[row]
+    if gradients.has_sinks:
+        write_sinks(problem, desk, draft, gradients, batch, count)
+    for place in range(first * width, (first + count) * width):
+        shared.grad_queries[place] = 0.0
 
 
 @inner

@@ -15,32 +15,94 @@ from headwise.kernels.derivatives import (
 from headwise.kernels.drafts import Draft
 from headwise.kernels.dropout import drop_rows
 from headwise.kernels.emission import inner, leaf
-from headwise.kernels.geometry import PANEL, STRETCH, TILE
+from headwise.kernels.geometry import BLOCK_ROWS, PANEL, STRETCH, TILE
 from headwise.kernels.gradients import Gradients
 from headwise.kernels.host import GEOMETRY
-from headwise.kernels.memory import moved
-from headwise.kernels.packing import scale_rows
+from headwise.kernels.memory import Integers, ask_for, line_of, moved
+from headwise.kernels.packing import element_bytes, scale_rows
 from headwise.kernels.problem import Desk, Problem
-from headwise.kernels.rows import bring_queries, sees, sees_any
+from headwise.kernels.rows import bring_queries, place_row, sees, sees_any
 from headwise.kernels.tiles import STRIP, find_strips, multiply_strips, settle_scores, strip_count
 
 _NOTHING = np.float32(-np.inf)
 _NAN = np.float32(np.nan)
 _COLUMNS = GEOMETRY.column_strip
+_LINE_BYTES = 64
 
 
-@inner
+@leaf
+def _chunk_of(problem: Problem, group_size: int, block: int) -> tuple[int, int, int]:
+    """Return the first position of a block's chunk, how many there are, and where in it the block begins.
+
+    The rows of a chunk are those neighbouring positions of one head, then of the next, so that what is
+    brought of a block lies together in memory.
+    """
+    first = block // group_size * BLOCK_ROWS
+    return first, min(BLOCK_ROWS, problem.seq_len - first), block * BLOCK_ROWS - first * group_size
+
+
+@leaf
+def stretches_of(problem: Problem, batch: int, group_size: int, block: int) -> tuple[int, int]:
+    """Return the first and the last stretch of which a block may see a key; the first if it sees none."""
+    low, high = problem.kv_len, 0
+    first, positions, _ = _chunk_of(problem, group_size, block)
+    place = batch * problem.interval_stride + first
+    for position in range(place, place + positions):
+        start, stop = problem.starts[position], problem.stops[position]
+        if start < stop:
+            low, high = min(low, start), max(high, stop)
+    if low >= high:
+        return 0, 0
+    return low // STRETCH, (high - 1) // STRETCH
+
+
+@leaf
+def place_block(
+    problem: Problem, desk: Desk, batch: int, heads: Integers, group_size: int, block: int, count: int
+) -> None:
+    """Note which rows a block has, what they see and where their queries lie."""
+    first, positions, place = _chunk_of(problem, group_size, block)
+    head, position = divmod(place, positions)
+    for row in range(count):
+        place_row(problem, desk, batch, row, heads[head], first + position)
+        position += 1
+        if position == positions:
+            head, position = head + 1, 0
+
+
+@leaf
+def ask_for_block(
+    problem: Problem, gradients: Gradients, batch: int, heads: Integers, group_size: int, block: int
+) -> None:
+    """Ask for what a block, if there is one of this number, will bring."""
+    if block < 0:
+        return
+    first, positions, place = _chunk_of(problem, group_size, block)
+    head, position = divmod(place, positions)
+    size = element_bytes(problem.kind)
+    for _ in range(BLOCK_ROWS):
+        query = line_of(problem.query, problem.query_strides, batch, heads[head], first + position)
+        upstream = line_of(
+            gradients.upstream, gradients.upstream_strides, batch, heads[head], first + position
+        )
+        for byte in range(0, problem.head_dim * size, _LINE_BYTES):
+            ask_for(moved(query, byte))
+        for byte in range(0, problem.value_head_dim * size, _LINE_BYTES):
+            ask_for(moved(upstream, byte))
+        position += 1
+        if position == positions:
+            head, position = head + 1, 0
+
+
+@leaf
 def bring_block(
     problem: Problem, desk: Desk, draft: Draft, gradients: Gradients, batch: int, count: int
 ) -> None:
     """Bring the rows' queries, upstream gradients, and what is known of each row's softmax."""
     bring_queries(problem, desk, count)
-    width, one = problem.value_head_dim, np.float32(1.0)
-    find_lines(desk, gradients.output_strides, batch, count)
-    scale_rows(problem.kind, count, gradients.output, desk.offsets, width, one, desk.outputs)
+    width = problem.value_head_dim
     find_lines(desk, gradients.upstream_strides, batch, count)
-    scale_rows(problem.kind, count, gradients.upstream, desk.offsets, width, one, draft.upstream)
-    multiply_rows(count, draft.upstream, desk.outputs, width, draft.sums)
+    scale_rows(problem.kind, count, gradients.upstream, desk.offsets, width, np.float32(1.0), draft.upstream)
     # Behind the last row the panels of the products go on: what lies there must be numbers.
     for place in range(count * width, count * width + PANEL):
         draft.upstream[place] = 0.0
@@ -54,12 +116,25 @@ def bring_block(
         desk.divisors[row] = 0.0
         if problem.has_shifts:
             desk.shifts[row] = problem.shifts[place]
-        if gradients.has_upstream_of_logsumexp:
-            draft.sums[row] -= gradients.upstream_of_logsumexp[place]
         if total > 0.0 and maximum < math.inf:
             draft.inverses[row] = np.float32(1.0) / total
         elif sees_any(problem, desk, batch, row):
             desk.divisors[row] = _NAN
+
+
+@inner
+def sum_up_rows(
+    problem: Problem, desk: Desk, draft: Draft, gradients: Gradients, batch: int, count: int
+) -> None:
+    """Leave the sum of each row's weights times their gradients, which output and upstream gradient tell."""
+    width = problem.value_head_dim
+    find_lines(desk, gradients.output_strides, batch, count)
+    scale_rows(problem.kind, count, gradients.output, desk.offsets, width, np.float32(1.0), desk.outputs)
+    multiply_rows(count, draft.upstream, desk.outputs, width, draft.sums)
+    if gradients.has_upstream_of_logsumexp:
+        for row in range(count):
+            place = (batch * problem.num_heads + desk.heads[row]) * problem.seq_len + desk.positions[row]
+            draft.sums[row] -= gradients.upstream_of_logsumexp[place]
 
 
 @leaf
@@ -70,7 +145,7 @@ def find_lines(desk: Desk, strides: tuple[int, int, int, int], batch: int, count
         desk.offsets[row] = offset
 
 
-@inner
+@leaf
 def weigh_block(
     problem: Problem, desk: Desk, draft: Draft, batch: int, count: int, tile: int
 ) -> tuple[int, int]:
@@ -107,7 +182,7 @@ def weigh_block(
     return start, stop
 
 
-@inner
+@leaf
 def _weigh_strip(
     problem: Problem, desk: Desk, draft: Draft, batch: int, strip: int, row: int, rows: int, tile: int
 ) -> None:

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from headwise.kernels.drafts import Draft
-from headwise.kernels.emission import inner
+from headwise.kernels.emission import inner, leaf
 from headwise.kernels.geometry import PANEL, STRETCH, TILE
 from headwise.kernels.gradients import Gradients
 from headwise.kernels.host import GEOMETRY
@@ -25,7 +25,7 @@ from headwise.kernels.tiles import STRIP, strip_count
 _COLUMNS = GEOMETRY.column_strip
 
 
-@inner
+@leaf
 def add_to_keys(
     problem: Problem,
     desk: Desk,
@@ -78,7 +78,7 @@ def _add_carefully(
             sums[key * width + column] += total
 
 
-@inner
+@leaf
 def add_to_queries(
     problem: Problem,
     desk: Desk,

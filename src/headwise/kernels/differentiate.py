@@ -7,9 +7,9 @@ import ctypes
 from headwise.kernels import calls
 from headwise.kernels.compiled import entry_for
 from headwise.kernels.desks import desk_floats
-from headwise.kernels.drafts import draft_floats
+from headwise.kernels.drafts import draft_floats, shared_floats
 from headwise.kernels.frame import Operands, Sizes, frame_of
-from headwise.kernels.geometry import BLOCK_ROWS, PANEL, STRETCH
+from headwise.kernels.geometry import BLOCK_ROWS, STRETCH
 from headwise.kernels.gradients import Gradients, slots_of
 from headwise.kernels.ways import BACKWARD
 
@@ -19,7 +19,7 @@ __all__ = ["Gradients", "differentiate", "turns_of"]
 def turns_of(sizes: Sizes) -> int:
     """Return how many integers `Gradients.turns` has."""
     blocks, stretches = _blocks(sizes), _stretches(sizes)
-    return sizes.batch * sizes.num_kv_heads * (blocks + stretches)
+    return sizes.batch * sizes.num_kv_heads * (2 * blocks + stretches)
 
 
 def differentiate(sizes: Sizes, operands: Operands, gradients: Gradients, *, num_threads: int) -> None:
@@ -35,7 +35,7 @@ def differentiate(sizes: Sizes, operands: Operands, gradients: Gradients, *, num
     threads = calls.threads_for(cost, heads * stretches, num_threads)
     ring = min(heads, threads)
     desk, draft = desk_floats(sizes.num_heads // sizes.num_kv_heads), draft_floats(*_widths(sizes))
-    shared = ring * rows * -(-sizes.head_dim // PANEL) * PANEL
+    shared = ring * shared_floats(rows, sizes.head_dim)
     memory, address = calls.take_memory(threads * (desk + draft) + shared)
     slots = slots_of(gradients)
     frame = frame_of(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from headwise.kernels.emission import inner
 from headwise.kernels.geometry import BLOCK_ROWS, PANEL, STRETCH, TILE
 from headwise.kernels.ledger import LEDGER_ROWS
-from headwise.kernels.memory import Floats, moved
+from headwise.kernels.memory import Floats, Integers, moved
 from headwise.kernels.rows import padded_width
 
 _BLOCK_FLOATS = BLOCK_ROWS * TILE
@@ -43,6 +43,21 @@ class Draft(NamedTuple):
     sums: Floats
 
 
+class Shared(NamedTuple):
+    """What the stretches of one KV head share.
+
+    - grad_queries `[rows, width]`: the sums of the queries' gradients, to which stretches add in turn
+    - sums `[rows]`: of each row the sum of its weights times their gradients
+    - turns `[blocks]`: how many stretches have added to each block's gradients
+    - known `[blocks]`: whether each block's sums are there
+    """
+
+    grad_queries: Floats
+    sums: Floats
+    turns: Integers
+    known: Integers
+
+
 def draft_floats(head_dim: int, value_head_dim: int) -> int:
     """Return the size of a draft in float32 numbers."""
     width, value_width = -(-head_dim // PANEL) * PANEL, -(-value_head_dim // PANEL) * PANEL
@@ -52,6 +67,20 @@ def draft_floats(head_dim: int, value_head_dim: int) -> int:
 
 
 packed_draft_floats = inner(draft_floats)
+
+
+def shared_floats(rows: int, head_dim: int) -> int:
+    """Return how many float32 numbers the stretches of one KV head share."""
+    return rows * (-(-head_dim // PANEL) * PANEL) + -(-rows // _LINE) * _LINE
+
+
+packed_shared_floats = inner(shared_floats)
+
+
+@inner
+def shared_at(floats: Floats, turns: Integers, rows: int, blocks: int, head_dim: int) -> Shared:
+    """Return what is shared, laid out at these places."""
+    return Shared(floats, moved(floats, rows * padded_width(head_dim)), turns, moved(turns, blocks))
 
 
 @inner

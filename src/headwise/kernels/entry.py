@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numba import cfunc, njit, types
 
-from headwise.kernels.backward import differentiate_stretch, query_floats, stretch_count
+from headwise.kernels.backward import differentiate_stretch, stretch_count
 from headwise.kernels.careful import mend_rows
-from headwise.kernels.drafts import draft_at, packed_draft_floats
+from headwise.kernels.drafts import draft_at, packed_draft_floats, packed_shared_floats, shared_at
 from headwise.kernels.emission import IntegerPointer, write_addresses
 from headwise.kernels.frame import (
     buffers_of,
@@ -173,11 +173,13 @@ def compile_backward(source: str, *, on_disk: bool) -> Any:
         desk, group, seat = seat_at(frame)
         heads, stretches = head_count(problem), stretch_count(problem)
         blocks, rows = block_count(problem), group_rows(problem)
-        size = query_floats(rows, problem.head_dim)
-        shared = buffers_of(frame)
+        size = packed_shared_floats(rows, problem.head_dim)
+        buffers = buffers_of(frame)
         floats = packed_draft_floats(problem.head_dim, problem.value_head_dim)
-        draft = draft_at(moved(shared, ring * size + seat * floats), problem.head_dim, problem.value_head_dim)
-        done, done_stretches = moved(counters, PER_HEAD), moved(gradients.turns, heads * blocks)
+        draft = draft_at(
+            moved(buffers, ring * size + seat * floats), problem.head_dim, problem.value_head_dim
+        )
+        done, done_stretches = moved(counters, PER_HEAD), moved(gradients.turns, 2 * heads * blocks)
         count = heads * stretches
         note_arrival(counters, count)
         taken = take_entry(counters)
@@ -189,10 +191,11 @@ def compile_backward(source: str, *, on_disk: bool) -> Any:
             if gradients.shares_bias and head > 0:
                 wait_for(moved(done_stretches, taken - stretches), 1)
             working_heads(problem, batch, kv_head, group)
-            differentiate_stretch(
-                problem, desk, draft, gradients, batch, kv_head, group, stretch,
-                moved(shared, head % ring * size), moved(gradients.turns, head * blocks),
+            shared = shared_at(
+                moved(buffers, head % ring * size), moved(gradients.turns, 2 * head * blocks), rows, blocks,
+                problem.head_dim,
             )  # fmt: skip
+            differentiate_stretch(problem, desk, draft, gradients, batch, kv_head, group, stretch, shared)
             tick_off(moved(done_stretches, taken))
             tick_off(moved(done, head))
             tick_off(moved(counters, FINISHED))

@@ -71,18 +71,24 @@ def place_rows(
     problem: Problem, desk: Desk, batch: int, heads: Integers, num_heads: int, first: int, count: int
 ) -> None:
     """Note which rows `first .. first + count` are, what they see and where their queries lie."""
-    strides = problem.query_strides
     position, head = divmod(first, num_heads)
     for row in range(count):
-        desk.positions[row], desk.heads[row] = position, heads[head]
-        desk.offsets[row] = batch * strides[0] + heads[head] * strides[1] + position * strides[2]
-        place = batch * problem.interval_stride + position
-        desk.starts[row], desk.stops[row] = problem.starts[place], problem.stops[place]
+        place_row(problem, desk, batch, row, heads[head], position)
         desk.ledger[MAXIMUM + row], desk.ledger[SUM + row] = _NOTHING, 0.0
-        desk.shifts[row] = 0.0
         head += 1
         if head == num_heads:
             position, head = position + 1, 0
+
+
+@leaf
+def place_row(problem: Problem, desk: Desk, batch: int, row: int, head: int, position: int) -> None:
+    """Note that a row of the desk is that query of that head."""
+    strides = problem.query_strides
+    desk.positions[row], desk.heads[row] = position, head
+    desk.offsets[row] = batch * strides[0] + head * strides[1] + position * strides[2]
+    place = batch * problem.interval_stride + position
+    desk.starts[row], desk.stops[row] = problem.starts[place], problem.stops[place]
+    desk.shifts[row] = 0.0
 
 
 @inner
