@@ -50,7 +50,7 @@ def candidates(opened: OpenedModel, *, text: str | None, seed: int) -> Iterator[
         )
         raise ArgumentError(f"text={text[:40]!r} was given, and {opened.name} {why}")
     accepted = inspect.signature(model.forward).parameters
-    if model.main_input_name == "input_ids":
+    if model.main_input_name == "input_ids" and hasattr(model.config.get_text_config(), "vocab_size"):
         read, ids = _ids(opened, text, seed)
         inputs: dict[str, Any] = {"input_ids": ids}
         if "attention_mask" in accepted:
@@ -78,7 +78,7 @@ def _ids(opened: OpenedModel, text: str | None, seed: int) -> tuple[str | None, 
         else:
             return text or SAMPLE_TEXT, torch.tensor([list(ids)])
     limit = max_positions(opened) or RANDOM_TOKENS
-    vocabulary = opened.model.config.get_text_config(decoder=False).vocab_size
+    vocabulary = opened.model.config.get_text_config().vocab_size
     return None, _random(vocabulary, min(limit, RANDOM_TOKENS), seed)
 
 
@@ -87,8 +87,7 @@ def _decoder_ids(model: PreTrainedModel, ids: Tensor, seed: int) -> Tensor:
     vocabulary = model.config.get_text_config(decoder=True).vocab_size
     start = getattr(model.config, "decoder_start_token_id", None)
     first = torch.tensor([[start if isinstance(start, int) else 0]])
-    same = vocabulary == model.config.get_text_config(encoder=True).vocab_size
-    rest = ids[:, :-1] if same else _random(vocabulary, ids.shape[1] - 1, seed)
+    rest = ids[:, :-1] if int(ids.max()) < vocabulary else _random(vocabulary, ids.shape[1] - 1, seed)
     # One fewer than the encoder reads, so that a mask turned round would not fit.
     return torch.cat([first, rest[:, : max(1, rest.shape[1] - 1)]], dim=1)
 

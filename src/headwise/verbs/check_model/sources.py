@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,6 +29,25 @@ TINY = 1e-300
 """In place of a length of 0, by which nothing is divided."""
 
 Numbers = NDArray[Any]
+
+
+class Way(NamedTuple):
+    """How a source is looked for.
+
+    - first_row: the first row must be there number by number; where all heads are normed their lengths tell
+      little
+    - repeated: a KV head was written out for several query heads before the call
+    """
+
+    first_row: bool
+    repeated: bool
+
+
+WAYS = (
+    Way(first_row=True, repeated=False),
+    Way(first_row=False, repeated=False),
+    Way(first_row=True, repeated=True),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,14 +85,16 @@ def find_source(heads: Tensor, made: Sequence[Made], unit: int) -> Source | None
 
     """
     # [batch, heads, rows, width] -> [batch * rows, heads, width]
-    return _source_of_rows(heads.transpose(1, 2).flatten(0, 1), made, unit)
+    target = heads.transpose(1, 2).flatten(0, 1)
+    found = (_source_of_rows(target, made, unit, way) for way in WAYS)
+    return next((source for source in found if source is not None), None)
 
 
-def _source_of_rows(target: Tensor, made: Sequence[Made], unit: int) -> Source | None:
+def _source_of_rows(target: Tensor, made: Sequence[Made], unit: int, way: Way) -> Source | None:
     width = target.shape[2]
     for one in reversed(made):
         rows = _rows(one.written, target)
-        begins = None if rows is None else _begins(target, rows, unit)
+        begins = None if rows is None else _begins(target, rows, unit, way)
         if begins is None:
             continue
         if one.is_linear:
@@ -81,7 +102,7 @@ def _source_of_rows(target: Tensor, made: Sequence[Made], unit: int) -> Source |
         before = _rows(one.read, target)
         if before is not None:
             slices = torch.stack([before[:, begin : begin + width] for begin in begins], dim=1)
-            found = _source_of_rows(slices, [other for other in made if other.is_linear], unit)
+            found = _source_of_rows(slices, [other for other in made if other.is_linear], unit, way)
             if found is not None:
                 return found
     return None
@@ -99,7 +120,7 @@ def _rows(tensor: Tensor, target: Tensor) -> Tensor | None:
     return tensor.reshape(count, -1)
 
 
-def _begins(target: Tensor, rows: Tensor, unit: int) -> tuple[int, ...] | None:
+def _begins(target: Tensor, rows: Tensor, unit: int, way: Way) -> tuple[int, ...] | None:
     """Return at which column each head begins, or None where a head is not found."""
     count, _, width = target.shape
     if count < LEAST_TOKENS:
@@ -107,16 +128,16 @@ def _begins(target: Tensor, rows: Tensor, unit: int) -> tuple[int, ...] | None:
     tolerance = TOLERANCES.get(target.dtype, TOLERANCES[torch.float32])
     some = torch.linspace(0, count - 1, min(count, MOST_TOKENS)).round().long().to(rows.device)
     step = math.gcd(unit, rows.shape[1])
-    windows = _window_lengths(_numbers(rows[some]), width, step)  # [places, rows]
-    lengths = np.square(_numbers(target[some])).sum(-1).T  # [heads, rows]
+    heads, columns = _numbers(target[some]), _numbers(rows[some])
+    windows = _window_lengths(columns, width, step)  # [places, rows]
+    lengths = np.square(heads).sum(-1).T  # [heads, rows]
     with np.errstate(invalid="ignore", over="ignore"):  # NaN and infinity are like nothing
         apart = _apart(lengths, windows)  # [heads, places]
         near = (apart <= tolerance) & _of_one_factor(lengths, windows, apart, tolerance)
-    for stride in (width, 0):  # 0: a KV head was written out for several query heads before the call
-        begins = _in_order(apart, near, step, stride)
-        if begins is not None:
-            return begins
-    return None
+        if way.first_row:
+            near &= _same_first_row(heads[0], columns[0], near, step, tolerance)
+    begins = _in_order(apart, near, step, 0 if way.repeated else width)
+    return None if begins is None or (way.repeated and not _is_repeated(begins)) else begins
 
 
 def _numbers(tensor: Tensor) -> Numbers:
@@ -157,6 +178,25 @@ def _of_one_factor(lengths: Numbers, windows: Numbers, apart: Numbers, tolerance
     usual = float(np.median(known)) if known.size else 1.0
     same: Numbers = (np.abs(factors / usual - 1) <= 4 * tolerance) | (factors == 0)
     return same
+
+
+def _same_first_row(heads: Numbers, columns: Numbers, near: Numbers, step: int, tolerance: float) -> Numbers:
+    """Return which of the places that are near have the numbers of the head's first row, in any order.
+
+    The first position is not turned by rotary embeddings, and some families reorder what they turn.
+    """
+    same = np.zeros_like(near)
+    for head, place in np.argwhere(near):
+        own, other = np.sort(heads[head]), np.sort(columns[place * step : place * step + len(heads[head])])
+        size, length = np.linalg.norm(own), np.linalg.norm(other)
+        same[head, place] = np.linalg.norm(own * length - other * size) <= 4 * tolerance * size * length
+    return same
+
+
+def _is_repeated(begins: Sequence[int]) -> bool:
+    """Return whether each place stands equally often, one after the other."""
+    copies = len(begins) // len(set(begins))
+    return list(begins) == [begin for begin in sorted(set(begins)) for _ in range(copies)]
 
 
 def _in_order(apart: Numbers, near: Numbers, step: int, stride: int) -> tuple[int, ...] | None:
