@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from headwise.verbs.check.asking import Answer, Form, Inputs, Role
 from headwise.verbs.check.subject.answers import Shapes, in_own_axes, parts_of, shapes_of
 from headwise.verbs.check.subject.caches import started
 from headwise.verbs.check.subject.caller import Caller
-from headwise.verbs.check.subject.masks import Remembered, options_to_try
+from headwise.verbs.check.subject.masks import FullMask, options_to_try
 from headwise.verbs.check.subject.meaning import INPUTS
 from headwise.verbs.check.subject.way import Asked, Kept, Way, turned
 
@@ -26,15 +26,14 @@ class Asker:
 
     - in_widths: how wide query, key and value are in the forms other than HEADS
     - out_widths: how wide an output of these forms can be
-    - neutral: what a mask that hides nothing is filled with, for those who cannot do without one
+    - neutral: a mask that hides nothing, for those who cannot do without one
     """
 
     caller: Caller
     way: Way
     in_widths: tuple[int, int, int]
     out_widths: tuple[int, ...]
-    neutral: Tensor | None = None
-    _remembered: Remembered = field(default_factory=dict)
+    neutral: FullMask | None = None
 
     def ask(self, inputs: Inputs, axes: str) -> Answer:
         """Ask once.
@@ -46,8 +45,8 @@ class Asker:
         """
         self._check(inputs, axes)
         if self.neutral is not None and inputs.options.get(Role.MASK) is None:
-            hides_nothing = self.neutral.expand(inputs.query.shape[-2], inputs.key.shape[-2])
-            inputs = replace(inputs, options={**inputs.options, Role.MASK: hides_nothing})
+            mask = self.neutral.of(inputs)
+            inputs = replace(inputs, options={**inputs.options, Role.MASK: mask})
         if self.way.has_batch:
             return self._ask_at_once(inputs, axes)
         return _stacked([self._ask_at_once(row, axes) for row in _rows(inputs)])
@@ -75,15 +74,11 @@ class Asker:
         asked = started(asked, self.caller.target)
         shapes = shapes_of(asked, axes, self.out_widths)
         refused: list[SubjectError] = []
-        for options, used in options_to_try(asked, self._remembered):
-            tried = asked.with_copies(asked.tensors, options)
+        for options in options_to_try(asked):
             try:
-                answer = self._answer(tried, axes, shapes)
+                return self._answer(asked.with_copies(asked.tensors, options), axes, shapes)
             except SubjectError as error:
                 refused.append(error)
-                continue
-            self._remembered |= used
-            return answer
         raise refused[0]
 
     def _answer(self, asked: Asked, axes: str, shapes: Shapes) -> Answer:

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from headwise.verbs.check.asking import Answer, Form, Inputs, Projections, Role, Sizes
+from headwise.verbs.check.subject.masks import in_every_rank
 from headwise.verbs.check.subject.trial import BATCH, SEQ_LEN, Tried, takes_mask
 
 
@@ -63,11 +64,11 @@ def _with_padding_told_from_masks(tried: Tried) -> Tried:
     if Role.MASK not in parameters.roles or Role.PADDING in parameters.roles:
         return tried
     full = torch.ones(SEQ_LEN, tried.kv_len, dtype=torch.bool)
-    if takes_mask(tried, [full, full.float() - 1]) or not takes_mask(tried, [full[:1].expand(BATCH, -1)]):
+    if takes_mask(tried, in_every_rank(full, BATCH).values()) or not takes_mask(tried, [full[:BATCH]]):
         return tried
     meanings = {
         name: Role.PADDING if meaning is Role.MASK else meaning
         for name, meaning in parameters.meanings.items()
     }
     caller = replace(tried.asker.caller, parameters=replace(parameters, meanings=meanings))
-    return replace(tried, asker=replace(tried.asker, caller=caller, _remembered={}))
+    return replace(tried, asker=replace(tried.asker, caller=caller))

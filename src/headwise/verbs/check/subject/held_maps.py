@@ -59,12 +59,13 @@ def held_by(owner: Any) -> Held:
 
 def _parts(owner: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(owner, nn.Module):
-        yield from owner.named_modules()
+        # One module in several places is one map in each: heads that share their weights are heads.
+        yield from owner.named_modules(remove_duplicate=False)
     elif hasattr(owner, "__dict__") and not isinstance(owner, type):
         yield "", owner
         for name, each in vars(owner).items():
             if isinstance(each, nn.Module):
-                yield from each.named_modules(prefix=name)
+                yield from each.named_modules(prefix=name, remove_duplicate=False)
 
 
 def _map_of_layer(path: str, part: Any) -> HeldMap | None:

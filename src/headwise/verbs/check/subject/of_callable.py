@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -19,11 +20,12 @@ from headwise.verbs.check.subject.examined import Examined
 from headwise.verbs.check.subject.handing import Parameters
 from headwise.verbs.check.subject.held_maps import Order
 from headwise.verbs.check.subject.hints import Hint, Hints, hints_of
+from headwise.verbs.check.subject.optional_keys import with_keys_or_without
 from headwise.verbs.check.subject.projecting import ReadWeights, read_parts, weights_held
 from headwise.verbs.check.subject.reading import meanings_of, open_positions
 from headwise.verbs.check.subject.signature import signature_of
 from headwise.verbs.check.subject.sizes_to_try import sizes_to_try
-from headwise.verbs.check.subject.trial import first_that_answers
+from headwise.verbs.check.subject.trial import Tried, first_that_answers
 from headwise.verbs.check.subject.way import Way
 from headwise.verbs.check.subject.weight_names import WeightRole
 
@@ -66,12 +68,12 @@ def examined_callable(
     if not forms:
         raise ArgumentError(f"{name} holds and takes no weights, so axes={axes!r} need num_heads= too")
 
-    def askers() -> Iterator[Asker]:
+    def askers(caller: Caller) -> Iterator[Asker]:
         for way in _ways(forms, hints):
             yield Asker(caller, way, _in_widths(way.sizes), (_joined(way.sizes),))
 
     try:
-        return Examined(first_that_answers(askers, axes=axes), axes=axes)
+        return Examined(_tried(caller, askers, axes), axes=axes)
     except SubjectError as error:
         if Form.WIDTH in forms or f"{name} raised" not in str(error):
             raise
@@ -91,6 +93,16 @@ def defined_at(target: Any) -> tuple[str, int] | None:
     called = type(target).forward if isinstance(target, nn.Module) else inspect.unwrap(target)
     code = getattr(called, "__code__", None) or getattr(type(target).__call__, "__code__", None)
     return None if code is None else (code.co_filename, code.co_firstlineno)
+
+
+def _tried(caller: Caller, askers: Callable[[Caller], Iterator[Asker]], axes: str | None) -> Tried:
+    """Return the way in which the caller answers, of those that `askers` makes for it."""
+    return with_keys_or_without(
+        caller.parameters,
+        lambda parameters: first_that_answers(
+            lambda: askers(replace(caller, parameters=parameters)), axes=axes
+        ),
+    )
 
 
 def _can_hold(target: Any) -> bool:
@@ -125,12 +137,12 @@ def _holding_weights(caller: Caller, held: ReadWeights, axes: str | None) -> Exa
     if reading.output is not None:
         widths.insert(0, reading.output.weight.shape[0])
 
-    def askers() -> Iterator[Asker]:
+    def askers(caller: Caller) -> Iterator[Asker]:
         for as_arrays, has_batch in product((False, True), (True, False)):
             way = Way(Form.PROJECTED, held.sizes, has_batch, as_arrays)
             yield Asker(caller, way, (in_widths[0], in_widths[1], in_widths[2]), tuple(dict.fromkeys(widths)))
 
-    return Examined(first_that_answers(askers, axes=axes), axes=axes, readings=held.readings)
+    return Examined(_tried(caller, askers, axes), axes=axes, readings=held.readings)
 
 
 def _given_weights(caller: Caller, roles: Sequence[WeightRole], hints: Hints, axes: str | None) -> Examined:
@@ -142,19 +154,17 @@ def _given_weights(caller: Caller, roles: Sequence[WeightRole], hints: Hints, ax
             'arguments={"its_name": "query_weight"}, "qkv_weight" for all three'
         )
 
-    def askers() -> Iterator[Asker]:
+    def askers(caller: Caller) -> Iterator[Asker]:
         for as_arrays, has_batch in product((False, True), (True, False)):
             for sizes, by_head, order in product(
                 sizes_to_try(hints, free_width=True), (False, True), _ORDERS
             ):
                 drawn = drawn_weights(roles, sizes, order=order, by_head=by_head)
-                widths = dict.fromkeys(
-                    [sizes.d_model, _joined(sizes)] if "o" in letters else [_joined(sizes)]
-                )
+                width = sizes.d_model if "o" in letters else _joined(sizes)
                 way = Way(Form.PROJECTED, sizes, has_batch, as_arrays, drawn)
-                yield Asker(caller, way, (sizes.d_model,) * 3, tuple(widths))
+                yield Asker(caller, way, (sizes.d_model,) * 3, (width,))
 
-    tried = first_that_answers(askers, axes=axes)
+    tried = _tried(caller, askers, axes)
     return Examined(tried, axes=axes, readings=_readings_of_given(caller, tried.asker.way))
 
 

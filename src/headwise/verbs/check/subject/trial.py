@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -11,6 +13,7 @@ from torch import Tensor
 from headwise.errors import SubjectError
 from headwise.verbs.check.asking import Answer, Form, Inputs, Role
 from headwise.verbs.check.subject.asker import AXES, Asker
+from headwise.verbs.check.subject.masks import FullMask
 from headwise.verbs.check.subject.signature import is_required
 
 BATCH, SEQ_LEN, KV_LEN = 3, 5, 13
@@ -47,10 +50,9 @@ def first_that_answers(askers: Callable[[], Iterator[Asker]], *, axes: str | Non
     """
     likeliest = next(askers())
     refused: dict[bool, SubjectError] = {}
-    for kv_len in (KV_LEN, SEQ_LEN):
+    has_keys = Role.KEY in likeliest.caller.parameters.roles
+    for kv_len in (KV_LEN, SEQ_LEN) if has_keys else (SEQ_LEN,):
         for asker in askers():
-            if kv_len != SEQ_LEN and Role.KEY not in asker.caller.parameters.roles:
-                continue
             inputs = trial_inputs(asker, kv_len=kv_len)
             for order in [each for each in AXES[asker.way.form] if axes in {None, each}]:
                 try:
@@ -85,15 +87,16 @@ def trial_inputs(asker: Asker, *, kv_len: int, seed: int = 0) -> Inputs:
     return Inputs(query, key, value if Role.VALUE in given else key)
 
 
-def takes_mask(tried: Tried, masks: Sequence[Tensor]) -> bool:
-    """Return whether it answers with any of some masks."""
+def takes_mask(tried: Tried, masks: Iterable[Tensor]) -> bool:
+    """Return whether it answers with any of some masks, as booleans, as zeros or as integers."""
     inputs = trial_inputs(tried.asker, kv_len=tried.kv_len)
     for mask in masks:
-        try:
-            tried.asker.ask(replace(inputs, options={Role.MASK: mask}), tried.axes)
-        except SubjectError:
-            continue
-        return True
+        for given in (mask, mask.float() - 1, mask.long()):
+            try:
+                tried.asker.ask(replace(inputs, options={Role.MASK: given}), tried.axes)
+            except SubjectError:
+                continue
+            return True
     return False
 
 
@@ -110,16 +113,20 @@ def _answering(asker: Asker, inputs: Inputs, axes: str) -> Asker:
     """
     try:
         asker.ask(inputs, axes)
-    except SubjectError:
+    except SubjectError as error:
+        refused = error
         if not _must_have_a_mask(asker):
             raise
     else:
         return asker
     # Which of the two hides nothing is not known: where everything is hidden, queries make no difference.
-    filled = [replace(asker, neutral=torch.tensor(fill)) for fill in (True, False)]
     other = replace(inputs, query=trial_inputs(asker, kv_len=inputs.key.shape[-2], seed=1).query)
-    seen = [(each, each.ask(inputs, axes), each.ask(other, axes)) for each in filled]
-    return next((each for each, one, two in seen if _is_finite_and_another(one, two)), filled[0])
+    for rank, fill in product((2, 4, 3), (True, False, 0.0)):
+        filled = replace(asker, neutral=FullMask(fill, rank))
+        with suppress(SubjectError):
+            if _is_finite_and_another(filled.ask(inputs, axes), filled.ask(other, axes)):
+                return filled
+    raise refused
 
 
 def _must_have_a_mask(asker: Asker) -> bool:
