@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-import torch
+# A result is read and shown without torch, which takes seconds to load.
+if TYPE_CHECKING:
+    import torch
 
 
 class Form(Enum):

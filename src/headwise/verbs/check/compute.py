@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from headwise.counts import checked_size, either
-from headwise.errors import ArgumentError, SubjectError
+from headwise.counts import checked_size
 from headwise.rope import Rope
-from headwise.verbs.check.asking import Form, Subject
-from headwise.verbs.check.choices import Choices
-from headwise.verbs.check.comparing import Question, worst
+from headwise.verbs.check.asking import Subject
+from headwise.verbs.check.cautions import cautions_of
+from headwise.verbs.check.comparing import worst
+from headwise.verbs.check.conventions import Seen, conventions_of, see
+from headwise.verbs.check.examined import Examined
+from headwise.verbs.check.examining import examine
 from headwise.verbs.check.expected import Axes, Causal, Expected, MaskMeans
 from headwise.verbs.check.faults import ENTRIES
-from headwise.verbs.check.interview import Asked, interview, order_matters
-from headwise.verbs.check.naming import Naming, Search, Solution
-from headwise.verbs.check.probes import probes_for
-from headwise.verbs.check.result import CheckResult, Explanation, Nearest, ProbeResult
+from headwise.verbs.check.naming import Naming
+from headwise.verbs.check.recipe import Recipe
+from headwise.verbs.check.result import CheckResult, Explanation, Fault, ProbeResult
 from headwise.verbs.check.subject import subject_of
+from headwise.verbs.check.unseen import unseen_faults
 
-_AXES_OF = {Form.HEADS: ("bhqd", "bqhd"), Form.WIDTH: ("bqd", "qbd"), Form.PROJECTED: ("bqd", "qbd")}
 _LARGEST_SEED = 2**32 - 1
 
 
@@ -101,103 +101,68 @@ def check(
     return check_subject(subject, expected, seed=seed)
 
 
-@dataclass(frozen=True, eq=False)
-class _Examined:
-    """One subject asked in one order of axes."""
-
-    axes: str
-    asked: list[Asked]
-    questions: list[Question]
-    search: Search
-    solution: Solution | None
-
-
 def check_subject(subject: Subject, expected: Expected, *, seed: int = 0) -> CheckResult:
     """Return what is found of a subject that is ready to be asked."""
-    examined = _examined(subject, expected, seed)
+    examined = examine(subject, expected, seed)
     naming = None
-    if examined.solution is None:
+    recipe = examined.search.closest_right() if examined.solution is None else examined.solution.recipe
+    found = recipe
+    if examined.solution is None and examined.steadiness.is_steady:
         naming = examined.search.named(ENTRIES, subject.form)
-    return _result(subject, examined, naming)
+        # What it does apart from its faults is seen with them.
+        found = naming.explanations[0][1] if naming.explanations else recipe
+    seen = see(examined, found)
+    unseen = unseen_faults(examined, recipe, seen)
+    return _result(examined, _Findings(recipe, found, seen, naming, unseen))
 
 
-def _examined(subject: Subject, expected: Expected, seed: int) -> _Examined:
-    """Ask in each order of axes that is possible, until the answers are right in one."""
-    found: list[_Examined] = []
-    refusals: list[SubjectError] = []
-    for axes in _possible_axes(subject, expected):
-        try:
-            found.append(_asked_in(axes, subject, expected, seed))
-        except SubjectError as fault:
-            refusals.append(fault)
-            continue
-        if found[-1].solution is not None:
-            return found[-1]
-    if not found:
-        raise refusals[0]
-    return found[0]
+class _Findings(NamedTuple):
+    """What is known of a subject.
+
+    - right: the right recipe that comes nearest; found: the one that gives its numbers, faults and all
+    """
+
+    right: Recipe
+    found: Recipe
+    seen: Seen
+    naming: Naming | None
+    unseen: tuple[Fault, ...]
 
 
-def _possible_axes(subject: Subject, expected: Expected) -> tuple[str, ...]:
-    known = _AXES_OF[subject.form]
-    if expected.axes is not None:
-        if expected.axes not in known:
-            kinds = either([f'"{axes}"' for axes in known])
-            raise ArgumentError(
-                f'axes="{expected.axes}" does not fit {subject.name}, which is given '
-                f"{'heads' if subject.form is Form.HEADS else 'rows'}; pass {kinds}"
-            )
-        return (expected.axes,)
-    if subject.axes is not None:
-        return (subject.axes,)
-    # Rows come batch first unless something says otherwise; heads come in two orders, both in wide use.
-    return known if subject.form is Form.HEADS else known[:1]
-
-
-def _asked_in(axes: str, subject: Subject, expected: Expected, seed: int) -> _Examined:
-    asked = interview(subject, probes_for(subject, expected, seed), axes)
-    readings = subject.projections()
-    questions = [
-        Question(subject, readings, each.probe, each.answer.output)
-        for each in asked
-        if each.answer is not None
-    ]
-    boolean = any(question.probe.name == "mask" for question in questions)
-    choices = Choices(
-        subject,
-        expected,
-        readings=len(readings),
-        boolean_masks=boolean,
-        order_matters=order_matters(subject, asked[0].probe, axes),
-    )
-    search = Search(questions, choices)
-    return _Examined(axes, asked, questions, search, search.right())
-
-
-def _result(subject: Subject, examined: _Examined, naming: Naming | None) -> CheckResult:
-    solution = examined.solution
-    explanations: tuple[Explanation, ...] = ()
-    nearest: Nearest | None = None
-    recipe = solution.recipe if solution is not None else examined.search.closest_right()
-    if naming is not None:
-        explanations = tuple(explanation for explanation, _ in naming.explanations)
-        nearest = naming.nearest
-    distances = examined.search.distances(recipe)
+def _result(examined: Examined, findings: _Findings) -> CheckResult:
+    right, found, seen, naming, unseen = findings
+    distances = examined.search.distances(right)
     furthest = worst(distances)
+    subject = examined.subject
     return CheckResult(
         name=subject.name,
         form=subject.form,
         sizes=subject.sizes,
-        is_right=solution is not None,
+        is_right=examined.solution is not None and not unseen,
         error=furthest.error,
         allowed=furthest.allowed,
-        conventions=(),
-        cautions=(),
-        explanations=explanations,
-        nearest=nearest,
-        searched=naming.searched if naming else 0,
+        conventions=conventions_of(examined, found, seen),
+        cautions=cautions_of(examined, found, seen),
+        explanations=_explanations(naming, unseen, examined),
+        nearest=naming.nearest if naming is not None else None,
+        searched=naming.searched if naming is not None else 0,
         probes=tuple(
             ProbeResult(question.probe.name, question.probe.what, *distance)
             for question, distance in zip(examined.questions, distances, strict=True)
         ),
     )
+
+
+def _explanations(
+    naming: Naming | None, unseen: tuple[Fault, ...], examined: Examined
+) -> tuple[Explanation, ...]:
+    """Return what explains the answers, each with the faults that no recipe computes beside it."""
+    if naming is not None:
+        return tuple(
+            Explanation((*each.faults, *unseen), each.error, each.allowed) for each, _ in naming.explanations
+        )
+    if not unseen:
+        return ()
+    solution = examined.solution
+    error, allowed = (0.0, 0.0) if solution is None else solution.distance
+    return (Explanation(unseen, error, allowed),)

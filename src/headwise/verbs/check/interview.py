@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from headwise.errors import SubjectError
-from headwise.verbs.check.asking import Answer, Inputs, Role, Subject
+from headwise.verbs.check.asking import Answer, Inputs, Role
 from headwise.verbs.check.probes import Probe
+
+Ask = Callable[[Inputs], Answer]
 
 # Two sums in another order differ by less than this share; a rotation by one place, by much more.
 _UNMOVED = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
@@ -31,7 +33,7 @@ class Asked:
     handed: str | None = None
 
 
-def interview(subject: Subject, probes: list[Probe], axes: str) -> list[Asked]:
+def interview(ask: Ask, probes: list[Probe]) -> list[Asked]:
     """Return every probe with its answer; the first, which hands over nothing but rows, must be answered.
 
     Raises:
@@ -39,13 +41,13 @@ def interview(subject: Subject, probes: list[Probe], axes: str) -> list[Asked]:
 
     """
     first, *others = probes
-    found = [Asked(first, subject.answer(first.inputs, axes=axes))]
+    found = [Asked(first, ask(first.inputs))]
     preferred: dict[Role, str] = {}
-    found += [_asked(subject, probe, axes, preferred) for probe in others]
+    found += [ask_probe(ask, probe, preferred) for probe in others]
     return found
 
 
-def order_matters(subject: Subject, probe: Probe, axes: str) -> bool:
+def order_matters(ask: Ask, probe: Probe) -> bool:
     """Whether the last row's answer changes when two earlier tokens change places.
 
     Raises:
@@ -57,22 +59,23 @@ def order_matters(subject: Subject, probe: Probe, axes: str) -> bool:
     order[[0, -2]] = order[[-2, 0]]
     query, key, value = (rows[..., order, :] for rows in (inputs.query, inputs.key, inputs.value))
     rows = [
-        subject.answer(given, axes=axes).output[..., -1, :].double()
+        ask(given).output[..., -1, :].double()
         for given in (inputs, replace(inputs, query=query, key=key, value=value))
     ]
     largest = float(rows[0].abs().max())
     return not float((rows[0] - rows[1]).abs().max()) <= _UNMOVED[inputs.query.dtype] * largest
 
 
-def _asked(subject: Subject, probe: Probe, axes: str, preferred: dict[Role, str]) -> Asked:
+def ask_probe(ask: Ask, probe: Probe, preferred: dict[Role, str] | None = None) -> Asked:
+    """Ask one probe; `preferred` is, by role, the dtype that masks are tried in first, and is kept up."""
+    preferred = {} if preferred is None else preferred
     refusal = None
     masked = next((role for role in (Role.MASK, Role.PADDING) if role in probe.inputs.options), None)
     ways = list(_ways(probe.inputs, masked))
-    if masked is not None and masked in preferred:
-        ways.sort(key=lambda way: way[0] != preferred[masked])
+    ways.sort(key=lambda way: masked in preferred and way[0] != preferred[masked])
     for handed, inputs in ways:
         try:
-            answer = _answer(subject, replace(probe, inputs=inputs), axes)
+            answer = _answer(ask, replace(probe, inputs=inputs))
         except SubjectError as fault:
             refusal = refusal or str(fault)
             continue
@@ -82,12 +85,11 @@ def _asked(subject: Subject, probe: Probe, axes: str, preferred: dict[Role, str]
     return Asked(probe, None, refusal=refusal)
 
 
-def _answer(subject: Subject, probe: Probe, axes: str) -> Answer:
+def _answer(ask: Ask, probe: Probe) -> Answer:
     if probe.past is None:
-        return subject.answer(probe.inputs, axes=axes)
-    earlier = subject.answer(probe.past, axes=axes)
-    options = {**probe.inputs.options, Role.CACHE: earlier.cache}
-    return subject.answer(replace(probe.inputs, options=options), axes=axes)
+        return ask(probe.inputs)
+    options = {**probe.inputs.options, Role.CACHE: ask(probe.past).cache}
+    return ask(replace(probe.inputs, options=options))
 
 
 def _ways(inputs: Inputs, masked: Role | None) -> Iterator[tuple[str, Inputs]]:

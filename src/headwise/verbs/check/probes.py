@@ -138,9 +138,8 @@ class ProbeMaker:
         return spread**-0.5 if spread > 0 else 1.0
 
 
-def probes_for(subject: Subject, expected: Expected, seed: int) -> list[Probe]:
+def probes_for(subject: Subject, expected: Expected, make: ProbeMaker) -> list[Probe]:
     """Return every question that a subject can be asked, the plainest first."""
-    make = ProbeMaker(subject, subject.projections(), expected, seed)
     found = [
         Probe("plain", "normal inputs, as many keys as queries", make.inputs(), must_count=True),
         Probe("peaked", "scores with a spread of 4", make.inputs(spread=PEAKED)),

@@ -13,7 +13,7 @@ from headwise.verbs.check.asking import Form, Inputs, Projections, Role, Sizes
 from headwise.verbs.check.recipe.heads import Given, Heads, heads_of, mapped
 from headwise.verbs.check.recipe.knobs import CannotComputeError, Recipe
 from headwise.verbs.check.recipe.visibility import Lengths, shown
-from headwise.verbs.check.recipe.weighing import Weights, products, weigh
+from headwise.verbs.check.recipe.weighing import Scores, Weights, products, score, weigh
 
 _HEADS_KNOBS = (
     "reading", "head_order", "rope", "axes_mixed", "projections_swapped", "tensors_swapped",
@@ -92,16 +92,19 @@ class Computation:
         """Return the weights alone."""
         key = _weights_part(recipe)
         if key not in self._weights:
-            dots = self.products(recipe)
-            lengths = Lengths(dots.shape[0], dots.shape[-2], dots.shape[-1], self._given.past)
-            if not recipe.cache_used:
-                lengths = lengths._replace(past=0)
-            seen = shown(lengths, self._options, recipe, self._dtype)
-            _check_fits(seen.visible, dots)
-            _check_fits(seen.added, dots)
             _make_room(self._weights)
-            self._weights[key] = weigh(dots, seen, self._options, self._given.sizes, recipe)
+            self._weights[key] = weigh(self.scores(recipe), self._options, recipe)
         return self._weights[key]
+
+    def scores(self, recipe: Recipe) -> Scores:
+        """Return the scores before the softmax alone."""
+        dots = self.products(recipe)
+        past = self._given.past if recipe.cache_used else 0
+        lengths = Lengths(dots.shape[0], dots.shape[-2], dots.shape[-1], past)
+        seen = shown(lengths, self._options, recipe, self._dtype)
+        _check_fits(seen.visible, dots)
+        _check_fits(seen.added, dots)
+        return score(dots, seen, self._options, self._given.sizes, recipe)
 
     def _heads_by(self, recipe: Recipe) -> Heads:
         key = _heads_part(recipe)

@@ -97,7 +97,7 @@ def _by_mask(found: Shown, lengths: Lengths, mask: Tensor, recipe: Recipe) -> Sh
 
 
 def _inverted(mask: Tensor) -> Tensor:
-    """Return a float mask that hides what it showed: what was not hidden is, and the rest is left as it is."""
+    """Return a float mask that hides what it showed, and shows what it hid."""
     return torch.where(mask == -torch.inf, 0.0, -torch.inf)
 
 

@@ -48,11 +48,16 @@ def products(heads: Heads, recipe: Recipe) -> Tensor:
     return (query @ key.mT).to(low).to(query.dtype) if recipe.precision != "float16" else query @ key.mT
 
 
-def weigh(dots: Tensor, seen: Shown, options: Mapping[Role, Any], sizes: Sizes, recipe: Recipe) -> Weights:
-    """Return the weights that a recipe gives products of query and key."""
-    added = seen.added
-    bias = options.get(Role.BIAS) if recipe.bias != "ignored" else None
-    bias = None if bias is None else bias.to(dots.dtype)
+class Scores(NamedTuple):
+    """The scores before the softmax, and which are hidden, `[batch, num_heads, seq_len, kv_len]`."""
+
+    scores: Tensor
+    hidden: Tensor
+
+
+def score(dots: Tensor, seen: Shown, options: Mapping[Role, Any], sizes: Sizes, recipe: Recipe) -> Scores:
+    """Return the scores that a recipe makes of products of query and key."""
+    bias = _bias(options, dots.dtype, recipe)
     scale = _scale(dots, options, sizes, recipe)
     scores = (dots + bias) * scale if bias is not None and recipe.bias == "before scale" else dots * scale
     softcap = recipe.softcap or options.get(Role.SOFTCAP)
@@ -60,7 +65,7 @@ def weigh(dots: Tensor, seen: Shown, options: Mapping[Role, Any], sizes: Sizes, 
         softcap = None
     if softcap is not None and recipe.softcapping == "right":
         scores = softcap * torch.tanh(scores / softcap)
-    scores = scores + added
+    scores = scores + seen.added
     if bias is not None and recipe.bias == "right":
         scores = scores + bias
     hidden = ~seen.visible
@@ -68,10 +73,21 @@ def weigh(dots: Tensor, seen: Shown, options: Mapping[Role, Any], sizes: Sizes, 
         # What was hidden with -inf comes back as the lowest score there is.
         scores = softcap * torch.tanh(scores.masked_fill(hidden, -torch.inf) / softcap)
         hidden = torch.zeros_like(hidden)
-    found = _weights(scores, hidden, recipe)
+    return Scores(scores, hidden.expand(scores.shape))
+
+
+def weigh(scored: Scores, options: Mapping[Role, Any], recipe: Recipe) -> Weights:
+    """Return the weights that a recipe makes of scores."""
+    found = _weights(*scored, recipe)
+    bias = _bias(options, scored.scores.dtype, recipe)
     if bias is not None and recipe.bias == "after softmax":
         found = found._replace(weights=found.weights + bias)
     return found
+
+
+def _bias(options: Mapping[Role, Any], dtype: torch.dtype, recipe: Recipe) -> Tensor | None:
+    bias = options.get(Role.BIAS)
+    return None if bias is None or recipe.bias == "ignored" else bias.to(dtype)
 
 
 def _scale(dots: Tensor, options: Mapping[Role, Any], sizes: Sizes, recipe: Recipe) -> float:
@@ -91,7 +107,6 @@ def _scale(dots: Tensor, options: Mapping[Role, Any], sizes: Sizes, recipe: Reci
 
 
 def _weights(scores: Tensor, hidden: Tensor, recipe: Recipe) -> Weights:
-    hidden = hidden.expand(scores.shape)
     visible_scores = scores.masked_fill(hidden, 0.0)
     largest = float(visible_scores.nan_to_num(0.0, posinf=0.0, neginf=0.0).abs().max())
     if recipe.softmax == "missing":
