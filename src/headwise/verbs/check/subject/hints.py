@@ -44,8 +44,8 @@ _AMBIGUOUS = frozenset({"groups", "numgroups", "ngroups", "numquerygroups"})
 _SETTINGS = ("config", "cfg", "args", "layout", "hparams", "params")
 
 
-def hints_of(owner: Any, expected: Expected) -> Hints:
-    """Return what the caller says, and where the caller is silent, what attributes of `owner` say.
+def hints_of(owner: Any, expected: Expected, told: Hints) -> Hints:
+    """Return what the caller says, else what attributes of `owner` say, else what is told of it.
 
     Raises:
         ArgumentError: both speak of the same size, and say different numbers.
@@ -68,7 +68,8 @@ def hints_of(owner: Any, expected: Expected) -> Hints:
                 f"{declared[name].source} is given, and {type(owner).__name__} has {shown[name].source}; "
                 f"leave {name} out, or pass what it has"
             )
-    return Hints(**{**shown, **declared})
+    known = {name: hint for name, hint in told._asdict().items() if hint is not None}
+    return Hints(**{**known, **shown, **declared})
 
 
 def _shown_by(owner: Any) -> dict[str, Hint]:

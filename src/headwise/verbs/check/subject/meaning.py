@@ -64,8 +64,8 @@ _ROLE_NAMES: dict[Role | Part, str] = {
     Role.CACHE: "cache kvcache pastkeyvalue pastkeyvalues layerpast past pastkv",
     Part.D_MODEL: "dmodel embeddim dim hiddensize hiddendim nembd embdim embedsize modeldim modelsize "
     "embeddingdim din indim inputdim infeatures channels inchannels nstate dembed querydim "
-    "embed embsize modelwidth",
-    Part.HEAD_DIM: "headdim dimhead dhead headsize attentionheadsize dk dkey headwidth dqk",
+    "embed embsize modelwidth width",
+    Part.HEAD_DIM: "headdim dimhead dhead headsize attentionheadsize dk dkey dkv headwidth dqk",
     Part.VALUE_HEAD_DIM: "valueheaddim vheaddim dv dvalue dimv",
     Part.WIDTH: "innerdim dout outdim outputdim qkvdim dattn attndim",
     Part.GROUP_SIZE: "groupsize nrep numkeyvaluegroups kvgroups queriesperkv",

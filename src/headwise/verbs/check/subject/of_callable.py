@@ -38,8 +38,16 @@ def examined_callable(
     expected: Expected,
     arguments: Mapping[str, Any] | None,
     weights: Mapping[str, str] | None,
+    told: Hints | None = None,
 ) -> Examined:
     """Return the subject that a callable is.
+
+    Args:
+        target: a module, a function, or an object that can be called.
+        expected: what the caller says of it.
+        arguments: what its parameters mean where their names do not say it.
+        weights: where its projections are, where their names do not say it.
+        told: the sizes that it was made with, where it was made here.
 
     Raises:
         ArgumentError: its parameters, its sizes or its weights cannot be understood.
@@ -56,7 +64,7 @@ def examined_callable(
             'arguments={"its_name": "query"}'
         )
     caller = Caller(name, target, parameters, defined_at(target))
-    hints = hints_of(target, expected)
+    hints = hints_of(target, expected, told or Hints())
     axes = expected.axes or _stated_axes(target)
     roles = [meaning for meaning in meanings.values() if isinstance(meaning, WeightRole)]
     if roles:

@@ -7,6 +7,7 @@ from typing import Any
 
 from headwise.errors import ArgumentError
 from headwise.verbs.check.expected import Expected
+from headwise.verbs.check.subject.building import examined_when_built, is_to_be_built
 from headwise.verbs.check.subject.examined import Examined
 from headwise.verbs.check.subject.of_callable import examined_callable
 
@@ -37,4 +38,6 @@ def subject_of(
             f"target is a {type(target).__name__}, which cannot be called; pass a function, a module, or a "
             "class or factory that makes one"
         )
+    if is_to_be_built(target):
+        return examined_when_built(target, expected=expected, arguments=arguments or {}, weights=weights)
     return examined_callable(target, expected=expected, arguments=arguments, weights=weights)
