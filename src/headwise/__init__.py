@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from headwise.ops import attention, attention_with_logsumexp, choose, merge, observe
     from headwise.rope import Rope
     from headwise.verbs.bench.compute import bench
+    from headwise.verbs.check import CheckResult, check
+    from headwise.verbs.check_model import check_model
     from headwise.verbs.explain import explain_two_heads
     from headwise.verbs.explain.bank import explain_bank
     from headwise.verbs.explain_model import explain_model
@@ -45,6 +47,8 @@ _HOME_OF = {
     "head_scores": "headwise.models.head_scores",
     "open_model": "headwise.models.opening.opened_model",
     "bench": "headwise.verbs.bench.compute",
+    **dict.fromkeys(("CheckResult", "check"), "headwise.verbs.check"),
+    "check_model": "headwise.verbs.check_model",
     "plan": "headwise.verbs.plan",
     "explain_bank": "headwise.verbs.explain.bank",
     "explain_model": "headwise.verbs.explain_model",
@@ -56,6 +60,7 @@ __all__ = [
     "ArgumentError",
     "Causal",
     "CausalFrom",
+    "CheckResult",
     "Collect",
     "Dense",
     "Evidence",
@@ -77,6 +82,8 @@ __all__ = [
     "attention",
     "attention_with_logsumexp",
     "bench",
+    "check",
+    "check_model",
     "choose",
     "compat",
     "explain_bank",

@@ -41,7 +41,7 @@ def check_file(
     Args:
         path: the file.
         name: of a function, a class or a module in it.
-        options: of `headwise.check`, as far as JSON can carry them.
+        options: of `headwise.check`, as JSON can carry them: `rope` as what `headwise.Rope` is given.
         seconds: how long the file may run, the checking included.
         memory_bytes: how much memory its processes may hold together.
 

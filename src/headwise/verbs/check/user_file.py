@@ -113,10 +113,10 @@ def _list(names: list[str]) -> str:
 
 
 def _told(error: BaseException) -> str:
-    if isinstance(error, SyntaxError):
-        # Its text repeats the line.
-        return f"{type(error).__name__}: {error.msg}"
-    return f"{type(error).__name__}: {short_cause(error)}"
+    kind = type(error).__name__
+    # The whole text of a syntax error repeats the line.
+    cause = error.msg if isinstance(error, SyntaxError) else short_cause(error)
+    return kind if cause == kind else f"{kind}: {cause}"
 
 
 def _where(error: BaseException, path: Path) -> str:
