@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from headwise.rope import Rope
     from headwise.verbs.bench.compute import bench
     from headwise.verbs.check import CheckResult, check
+    from headwise.verbs.check_machine import check_machine
     from headwise.verbs.check_model import check_model
     from headwise.verbs.explain import explain_two_heads
     from headwise.verbs.explain.bank import explain_bank
@@ -48,6 +49,7 @@ _HOME_OF = {
     "open_model": "headwise.models.opening.opened_model",
     "bench": "headwise.verbs.bench.compute",
     **dict.fromkeys(("CheckResult", "check"), "headwise.verbs.check"),
+    "check_machine": "headwise.verbs.check_machine",
     "check_model": "headwise.verbs.check_model",
     "plan": "headwise.verbs.plan",
     "explain_bank": "headwise.verbs.explain.bank",
@@ -83,6 +85,7 @@ __all__ = [
     "attention_with_logsumexp",
     "bench",
     "check",
+    "check_machine",
     "check_model",
     "choose",
     "compat",

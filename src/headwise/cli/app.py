@@ -8,6 +8,7 @@ import typer
 
 from headwise import __version__
 from headwise.cli.bench import bench_command
+from headwise.cli.check import check_command
 from headwise.cli.explain import explain_command
 from headwise.cli.options import DebugOption
 from headwise.cli.plan import plan_command
@@ -22,6 +23,7 @@ app = typer.Typer(
 # Extra words are let through so that the command itself can say that a text needs quotes.
 app.command("view", context_settings={"allow_extra_args": True})(view_command)
 app.command("explain")(explain_command)
+app.command("check")(check_command)
 app.command("plan")(plan_command)
 app.command("bench")(bench_command)
 
