@@ -12,7 +12,7 @@ from torch import Tensor
 from headwise.verbs.check.asking import Form, Inputs, Projections, Role, Sizes
 from headwise.verbs.check.recipe.heads import Given, Heads, heads_of, mapped
 from headwise.verbs.check.recipe.knobs import CannotComputeError, Recipe
-from headwise.verbs.check.recipe.visibility import Lengths, shown
+from headwise.verbs.check.recipe.visibility import Lengths, check_fit, shown
 from headwise.verbs.check.recipe.weighing import Scores, Weights, products, score, weigh
 
 _HEADS_KNOBS = (
@@ -101,9 +101,8 @@ class Computation:
         dots = self.products(recipe)
         past = self._given.past if recipe.cache_used else 0
         lengths = Lengths(dots.shape[0], dots.shape[-2], dots.shape[-1], past)
+        check_fit(self._options, dots.shape)
         seen = shown(lengths, self._options, recipe, self._dtype)
-        _check_fits(seen.visible, dots)
-        _check_fits(seen.added, dots)
         return score(dots, seen, self._options, self._given.sizes, recipe)
 
     def _heads_by(self, recipe: Recipe) -> Heads:
@@ -155,9 +154,3 @@ class Computation:
 def _make_room(kept: dict[tuple[Any, ...], Any]) -> None:
     if len(kept) >= _MOST_KEPT:
         kept.clear()
-
-
-def _check_fits(given: Tensor, dots: Tensor) -> None:
-    for size, full in zip(given.shape, dots.shape, strict=True):
-        if size not in (1, full):
-            raise CannotComputeError("a mask does not fit")

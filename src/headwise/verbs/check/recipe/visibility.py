@@ -117,11 +117,26 @@ def _by_padding(found: Shown, lengths: Lengths, padding: Tensor, recipe: Recipe)
         marked = padding[:, None, :, None]
     else:
         marked = padding[:, None, None, :]
-    if marked.shape[0] != lengths.batch or lengths.kv_len not in marked.shape[2:]:
-        raise CannotComputeError("padding of another shape")
     if recipe.padding == "added":
         return found._replace(added=found.added + marked.to(found.added.dtype))
     return found._replace(visible=found.visible & (marked if means == "attend" else ~marked))
+
+
+def check_fit(options: Mapping[Role, Any], shape: tuple[int, ...]) -> None:
+    """Refuse what does not broadcast to the scores: axes were taken for one another.
+
+    Raises:
+        CannotComputeError: a mask, padding or bias has another size than the scores have there.
+
+    """
+    for role in (Role.MASK, Role.BIAS, Role.PADDING):
+        given = options.get(role)
+        if given is None:
+            continue
+        sizes = given[:, None, None, :].shape if role is Role.PADDING else _four_axes(given).shape
+        for size, full in zip(sizes, shape, strict=True):
+            if size not in (1, full):
+                raise CannotComputeError(f"a {role.value} of {tuple(sizes)} does not fit {tuple(shape)}")
 
 
 def _four_axes(mask: Tensor) -> Tensor:
