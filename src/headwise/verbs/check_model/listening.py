@@ -66,11 +66,16 @@ def hear(model: PreTrainedModel, inputs: Mapping[str, Any], on_layer: Callable[[
 def _fitting(model: PreTrainedModel, inputs: Mapping[str, Any]) -> dict[str, Any]:
     accepted = inspect.signature(model.forward).parameters
     placed = {
-        name: given.to(model.device) if isinstance(given, Tensor) else given for name, given in inputs.items()
+        name: _placed(given, model) if isinstance(given, Tensor) else given for name, given in inputs.items()
     }
     # No cache, and of the logits, the largest tensor of all, no more than must be.
     spared = {"use_cache": False, "logits_to_keep": 1}
     return placed | {name: value for name, value in spared.items() if name in accepted}
+
+
+def _placed(given: Tensor, model: PreTrainedModel) -> Tensor:
+    # Images and sounds come in the dtype of the weights that read them.
+    return given.to(model.device, model.dtype if given.is_floating_point() else None)
 
 
 class _Ears:
