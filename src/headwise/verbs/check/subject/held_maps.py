@@ -69,22 +69,31 @@ def _parts(owner: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _map_of_layer(path: str, part: Any) -> HeldMap | None:
-    """Return the map of a linear layer, of whatever library, or None."""
-    weight = getattr(part, "weight", None) if isinstance(part, nn.Module) else None
-    if not isinstance(weight, Tensor):
+    """Return the map of a linear layer, of whatever library or making, or None."""
+    if not isinstance(part, nn.Module) or isinstance(part, nn.Embedding):
         return None
+    own = dict(part.named_parameters(recurse=False))
+    weight = getattr(part, "weight", None)
     bias = getattr(part, "bias", None)
     bias = bias.detach() if isinstance(bias, Tensor) else None
     if isinstance(part, nn.Conv1d | nn.Conv2d) and set(part.kernel_size) == {1}:
-        return HeldMap(path, weight.detach().flatten(1), bias, "out_in")
-    if weight.dim() != 2 or isinstance(part, nn.Embedding):
+        return HeldMap(path, part.weight.detach().flatten(1), bias, "out_in")
+    if isinstance(weight, Tensor) and weight.dim() == 2:
+        if isinstance(part, nn.Linear) or hasattr(part, "in_features"):
+            return HeldMap(path, weight.detach(), bias, "out_in")
+        if type(part).__name__ == "Conv1D" and hasattr(part, "nf"):
+            # As transformers has it for GPT-2.
+            return HeldMap(path, weight.detach(), bias, "in_out")
+    return _map_of_own_making(path, own) if path and not list(part.children()) else None
+
+
+def _map_of_own_making(path: str, own: dict[str, nn.Parameter]) -> HeldMap | None:
+    """Return the map of a module that has one matrix, at most one vector, and no name for either."""
+    matrices = [each.detach() for name, each in own.items() if each.dim() == 2 and weight_role(name) is None]
+    vectors = [each.detach() for each in own.values() if each.dim() == 1]
+    if len(matrices) != 1 or len(vectors) > 1 or len(own) != 1 + len(vectors):
         return None
-    if isinstance(part, nn.Linear) or hasattr(part, "in_features"):
-        return HeldMap(path, weight.detach(), bias, "out_in")
-    if type(part).__name__ == "Conv1D" and hasattr(part, "nf"):
-        # As transformers has it for GPT-2.
-        return HeldMap(path, weight.detach(), bias, "in_out")
-    return None
+    return HeldMap(path, matrices[0], vectors[0] if vectors else None, None)
 
 
 def _tensors(part: Any) -> Iterator[tuple[str, Tensor]]:
