@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headwise.verbs.check_model.listening import HeardLayer
-from headwise.verbs.check_model.result import WRITTEN, Finding, HeadPlace, Kind, Matrix
+from headwise.verbs.check_model.result import MATRICES, WRITTEN, Finding, HeadPlace, Kind, Matrix
 from headwise.verbs.check_model.weights import LayerWeights
 from headwise.verbs.check_model.words import head_numbers, listed
 
@@ -29,7 +29,7 @@ DOES: dict[Matrix, str] = {
 KINDS: dict[Matrix, Kind] = {
     "output": "dead-output", "value": "dead-value", "query": "dead-query", "key": "dead-key",
 }  # fmt: skip
-"""In this order: the first matrix of a head that is zero names the kind."""
+"""In this order: the first of a head's matrices that is zero names the kind."""
 
 
 class _Zeros(NamedTuple):
@@ -61,7 +61,7 @@ def dead_findings(layer: LayerWeights, heard: HeardLayer) -> Iterator[Finding]:
 def _zeros(layer: LayerWeights) -> _Zeros:
     matrices: defaultdict[int, tuple[Matrix, ...]] = defaultdict(tuple)
     shares: dict[tuple[int, Matrix], float] = {}
-    for matrix in KINDS:
+    for matrix in MATRICES:
         if matrix not in layer.sources:
             continue
         of_heads = _shares(layer.heads(matrix).flatten(1).norm(dim=1).tolist())
@@ -86,12 +86,13 @@ def _of_weights(
     largest = max(zeros.shares[head, matrix] for head in heads for matrix in matrices)
     amount = "zero" if largest == 0 else f"next to zero (at most {largest:.2g} of the layer's median)"
     verb = "is" if len(matrices) == 1 else "are"
+    worst = next(matrix for matrix in KINDS if matrix in matrices)
     return Finding(
-        KINDS[matrices[0]],
+        KINDS[worst],
         place.layer,
         place.name,
         f"{listed([WRITTEN[matrix] for matrix in matrices])} of {head_numbers(heads)} {verb} {amount}: "
-        f"{DOES[matrices[0]]}",
+        f"{DOES[worst]}",
         heads=_places(layer, heads),
         matrices=matrices,
         numbers={"share_of_median": largest},

@@ -10,7 +10,7 @@ from transformers.pytorch_utils import Conv1D
 from headwise.models.attachment import AttachedLayer
 from headwise.verbs.check_model.against_reference import Held
 from headwise.verbs.check_model.finite import Spoiled
-from headwise.verbs.check_model.result import MATRICES, Finding, HeadPlace, Matrix
+from headwise.verbs.check_model.result import MATRICES, WRITTEN, Finding, HeadPlace, Matrix
 from headwise.verbs.check_model.weights import LayerWeights
 from headwise.verbs.check_model.words import head_numbers
 from headwise.verbs.terminal import several
@@ -51,13 +51,16 @@ def spoiled_weights(
         count = several(each.count, "entry" if each.count == 1 else "entrie")
         words = f"{each.name} has {count} that {'is' if each.count == 1 else 'are'} NaN or infinite"
         heads = _heads_in(owners[0], each) if owners else {}
-        numbers = [f"{'KV ' if matrix in {'key', 'value'} else ''}{head_numbers(in_heads)} of the {matrix}"
-                   for matrix, in_heads in heads.items() if in_heads]  # fmt: skip
+        where = [
+            f"{'KV ' if matrix in {'key', 'value'} else ''}{head_numbers(numbers)} of {WRITTEN[matrix]}"
+            for matrix, numbers in heads.items()
+            if numbers
+        ]
         yield Finding(
             "non-finite-weights",
             None if place is None else place.layer,
             None if place is None else place.name,
-            f"{words}, in {', '.join(numbers)}" if numbers else words,
+            f"{words}, in {', '.join(where)}" if where else words,
             heads=_places(place, heads, ("query", "output")),
             kv_heads=_places(place, heads, ("key", "value")),
             matrices=tuple(matrix for matrix in MATRICES if heads.get(matrix)),

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from headwise import masks
+from headwise.errors import UnsupportedError
 from headwise.evidence import Evidence
 from headwise.models.attachment.interface import LISTENERS, attention_function
 from headwise.models.attachment.layer_call import LayerCall
@@ -63,9 +64,15 @@ def read_call(module: nn.Module, *given: Any, **options: Any) -> LayerCall:
     """Return what a layer hands to an attention function in headwise's terms, as `attach` reads it.
 
     Raises:
-        UnsupportedError: it asks for what headwise does not implement.
+        UnsupportedError: it asks for what headwise does not implement, or hands over no tensor as a mask.
 
     """
+    mask = given[3] if len(given) > 3 else options.get("attention_mask")
+    if mask is not None and not isinstance(mask, Tensor):
+        raise UnsupportedError(
+            f"{type(module).__name__} hands a {type(mask).__name__} to its attention as a mask, which only that "
+            'attention can read; load the model with attn_implementation="eager" or "sdpa"'
+        )
     reader = _Reader()
     LISTENERS[module] = weakref.ref(reader)
     try:
