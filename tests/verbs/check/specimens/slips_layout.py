@@ -42,13 +42,13 @@ SPLITTING = [
         ),
     ),
     slip(
-        "axes-mixed",
+        "heads-and-sequence-mixed",
         "vision",
         ("permute(2, 0, 3, 1, 4)", "permute(2, 0, 1, 3, 4)"),
         ("heads.transpose(1, 2)", "heads"),
     ),
     slip(
-        "axes-mixed",
+        "heads-and-sequence-mixed",
         "flash_like",
         ("    q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)\n", ""),
         ("torch.matmul(p, v).transpose(1, 2)", "torch.matmul(p, v)"),

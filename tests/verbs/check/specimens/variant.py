@@ -17,14 +17,13 @@ FUNCTION_NAMES = (("query", "key", "value"), ("q", "k", "v"), ("queries", "keys"
 
 @dataclass(frozen=True)
 class Variant:
-    """One piece of right user code, what its author says of it, and what it was drawn from."""
+    """One piece of right user code, what its author says of it, and the conventions that it follows."""
 
     seed: int
     source: str
     call: str
     declared: Mapping[str, Any]
-    sight: Sight
-    axes: str
+    conventions: Mapping[str, str]
 
     def made(self) -> Any:
         """What is handed to `check`."""
@@ -53,10 +52,36 @@ def options_of(sight: Sight) -> list[str]:
     ]
 
 
+def conventions_of(sight: Sight, axes: str, **more: str) -> dict[str, str]:
+    """What `check` has to report, by its names for it."""
+    means = {"attend": "True means attend", "ignore": "True means ignore"}
+    letters = {"b": "batch", "h": "heads", "q": "tokens", "d": "width"}
+    found = {
+        "axes": f"[{', '.join(letters[letter] for letter in axes)}]",
+        "causal": {"always": "always", "flag": "by its flag", "never": "no"}[sight.causal],
+        "window": "none" if sight.window is None else f"{sight.window} keys, the row's own among them",
+        **more,
+    }
+    if sight.mask in ("attend", "ignore"):
+        found["boolean mask"] = means[sight.mask]
+    if sight.mask == "add":
+        found["float mask"] = "added to the scores"
+    if sight.padding is not None:
+        found["padding mask"] = means["ignore" if sight.padding == "hides" else "attend"]
+    return found
+
+
+def alignment_of(sight: Sight) -> dict[str, str]:
+    """What `check` has to report of code that takes more keys than queries."""
+    if sight.causal == "never":
+        return {}
+    return {"causal alignment": "upper_left" if sight.upper_left else "lower_right"}
+
+
 def drawn_declared(draw: Random, sight: Sight, **more: Any) -> dict[str, Any]:
     """What cannot be guessed is said; what can, now and then."""
     declared = {name: said for name, said in more.items() if said is not None}
-    if sight.window is not None:
+    if sight.window is not None and draw.random() < 0.6:
         declared["window"] = sight.window
     if sight.mask and draw.random() < 0.3:
         declared["mask_means"] = sight.mask

@@ -7,7 +7,7 @@ from random import Random
 
 from headwise.rope import Rope
 
-from .variant import Variant, drawn_declared, drawn_sight, options_of
+from .variant import Variant, alignment_of, conventions_of, drawn_declared, drawn_sight, options_of
 from .variant_body import Sight, body
 
 SEPARATE_NAMES = (
@@ -167,8 +167,21 @@ def _written(seed: int, draw: Random, drawn: Drawn, reading: Reading) -> Variant
     signature = ["self", *reading.given, *options_of(sight), *(["cache=None"] if cached else [])]
     source = _text(drawn, reading, ", ".join(signature), lines)
     scale = None if drawn.scaled else 1.0
-    declared = drawn_declared(draw, sight, rope=drawn.rope, softcap=drawn.softcap, scale=scale, axes=axes)
-    return Variant(seed, source, "Attention()", declared, sight, axes)
+    rope = drawn.rope if drawn.rope and (drawn.rope.base == 500.0 or draw.random() < 0.5) else None
+    declared = drawn_declared(draw, sight, rope=rope, softcap=drawn.softcap, scale=scale, axes=axes)
+    alignment = alignment_of(sight) if cached or len(reading.given) == 3 else {}
+    follows = conventions_of(sight, axes, **_followed(drawn), **alignment)
+    return Variant(seed, source, "Attention()", declared, follows)
+
+
+def _followed(drawn: Drawn) -> dict[str, str]:
+    rope, cap, group = drawn.rope, drawn.softcap, drawn.heads // drawn.kv_heads
+    return {
+        "rotary positions": "none" if rope is None else f"{rope.pairing}, base {rope.base:g}",
+        "softcap": "none" if cap is None else f"{cap:g}",
+        "scale": "head_dim ** -0.5" if drawn.scaled else "1",
+        **({"KV heads": f"query head h reads KV head h // {group}"} if group > 1 else {}),
+    }
 
 
 def _positions(drawn: Drawn, *, cached: bool) -> list[str]:

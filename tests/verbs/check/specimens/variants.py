@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from random import Random
 
-from .variant import FUNCTION_NAMES, Variant, drawn_declared, drawn_sight, options_of
+from .variant import (
+    FUNCTION_NAMES,
+    Variant,
+    alignment_of,
+    conventions_of,
+    drawn_declared,
+    drawn_sight,
+    options_of,
+)
 from .variant_body import body
 from .variant_modules import fused, fused_per_head, separate
 
@@ -33,7 +41,9 @@ def _of_heads(seed: int, draw: Random) -> Variant:
     lines.append("return out, weights" if weights else "return out")
     source = _function(lines, "attend", ", ".join([*names, *options_of(sight)]))
     declared = drawn_declared(draw, sight, softcap=softcap, axes=axes)
-    return Variant(seed, source, "attend", declared, sight, axes)
+    cap = "none" if softcap is None else f"{softcap:g}"
+    follows = conventions_of(sight, axes, softcap=cap, scale="head_dim ** -0.5", **alignment_of(sight))
+    return Variant(seed, source, "attend", declared, follows)
 
 
 def _of_width(seed: int, draw: Random) -> Variant:
@@ -53,7 +63,8 @@ def _of_width(seed: int, draw: Random) -> Variant:
     lines.append("out = out.transpose(1, 2).flatten(2)")
     lines.append("return out.transpose(0, 1)" if axes == "qbd" else "return out")
     source = _function(lines, "attend", ", ".join([*names, *counts, *options_of(sight)]))
-    return Variant(seed, source, "attend", drawn_declared(draw, sight, axes=axes), sight, axes)
+    follows = conventions_of(sight, axes, **alignment_of(sight))
+    return Variant(seed, source, "attend", drawn_declared(draw, sight, axes=axes), follows)
 
 
 def _of_weights(seed: int, draw: Random) -> Variant:
@@ -69,4 +80,4 @@ def _of_weights(seed: int, draw: Random) -> Variant:
     lines += body(draw, sight, scaled=True, softcap=None, dropout=False, weights=False)
     lines.append(f"return {mapped('out.transpose(1, 2).flatten(2)', names[3])}")
     source = _function(lines, "attend", ", ".join(["x", *names, "num_heads", *options_of(sight)]))
-    return Variant(seed, source, "attend", drawn_declared(draw, sight), sight, "bqd")
+    return Variant(seed, source, "attend", drawn_declared(draw, sight), conventions_of(sight, "bqd"))
