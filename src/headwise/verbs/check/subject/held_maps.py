@@ -50,10 +50,11 @@ def held_by(owner: Any) -> Held:
             continue
         for name, tensor in _tensors(part):
             there = f"{path}.{name}" if path else name
-            if tensor.dim() in {2, 3}:
-                maps.append(HeldMap(there, tensor.detach(), None, None))
-            elif tensor.dim() == 1 or (weight_role(name) or ("", False))[1]:
+            role = weight_role(name)
+            if tensor.dim() == 1 or (role is not None and role.is_bias):
                 vectors[there] = tensor.detach()
+            elif tensor.dim() in {2, 3}:
+                maps.append(HeldMap(there, tensor.detach(), None, None))
     return Held(tuple(maps), vectors)
 
 
