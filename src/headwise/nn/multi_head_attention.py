@@ -19,7 +19,7 @@ from headwise.nn.heads import joined, normed, split
 from headwise.nn.observing import checked_collect, observed_attention
 from headwise.nn.seen_keys import Cache, seen_keys, unchanged_if_it_fails
 from headwise.ops import Implementation, Observation, attention
-from headwise.ops.arguments import checked_dropout
+from headwise.ops.fitting import checked_dropout
 from headwise.rope import Rope
 
 

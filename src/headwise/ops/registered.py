@@ -17,7 +17,8 @@ from torch import Tensor
 
 from headwise.masks import Sizes
 from headwise.ops import choice, formula, fused, kernel, kernel_gradient, nonfinite, plain, structure
-from headwise.ops.arguments import Call, compute_dtype
+from headwise.ops.arguments import Call
+from headwise.ops.fitting import compute_dtype
 from headwise.ops.results import AttentionResult, Softmaxed, Wanted
 from headwise.ops.routes import DIRECT
 from headwise.ops.visibility import Visibility
@@ -178,7 +179,7 @@ def _by_kernel(
 def _fake_backward(*given: Any) -> list[Tensor]:
     *terms, _, _, _, _, _, wanted = given
     query, key, value, _, additive, *_ = terms
-    of_sinks = query.new_empty(query.shape[:2], dtype=compute_dtype(query))
+    of_sinks = query.new_empty(query.shape[:2], dtype=compute_dtype(query.dtype))
     of_biases = (bias.new_empty(bias.shape) for bias in additive)
     everything = (*map(_empty_gradient, (query, key, value)), of_sinks, *of_biases)
     return [gradient for gradient, is_wanted in zip(everything, wanted, strict=True) if is_wanted]

@@ -13,7 +13,7 @@ from headwise.nn.compat.torch_masks import read_masks
 from headwise.nn.compat.weights import attention_with_weights
 from headwise.nn.given import check_kinds, check_weights_take
 from headwise.ops import attention
-from headwise.ops.arguments import checked_dropout
+from headwise.ops.fitting import checked_dropout
 
 
 class TorchMultiheadAttention(nn.MultiheadAttention):
