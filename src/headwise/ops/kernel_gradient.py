@@ -7,11 +7,10 @@ from functools import cache
 from types import ModuleType
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from headwise.ops import kernel
+from headwise.ops import kernel, ordered_sums
 from headwise.ops.arguments import Call
 from headwise.ops.results import Gradients, Softmaxed, Wanted
 
@@ -60,7 +59,7 @@ def gradients(
     grad_bias = found.bias
     if bias is not None and of_rows:
         grad_bias = _of_row_bias(attended, found.sinks, upstream, bias.shape)
-    grad_sinks = _summed(found.sinks, 2) if wanted.sinks and found.sinks is not None else None
+    grad_sinks = ordered_sums.summed(found.sinks, 2) if wanted.sinks and found.sinks is not None else None
     return found._replace(bias=grad_bias, sinks=grad_sinks)
 
 
@@ -133,21 +132,7 @@ def _of_row_bias(
     found = found.masked_fill(~cancels | attended.sums.isnan(), torch.nan)
     found = found.masked_fill(attended.sums == 0, 0.0)  # a row that sees no key
     axes = tuple(axis for axis in range(3) if shape[axis] == 1)
-    return _summed(found, *axes).reshape(tuple(shape))
-
-
-def _summed(terms: Tensor, *axes: int) -> Tensor:
-    """Return the sums over axes, in float64 and in one order, whatever the number of threads."""
-    with np.errstate(all="ignore"):  # of numbers that are none NumPy would speak
-        total: Any = np.add.reduce(terms.numpy(), axis=axes, dtype=np.float64, keepdims=False)
-        total = np.asarray(total, dtype=np.float32)
-    return torch.from_numpy(total)
-
-
-def summed_to(gradient: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return a gradient summed over the axes that have size 1 in `shape`, of the same rank."""
-    axes = tuple(axis for axis, size in enumerate(shape) if size != gradient.shape[axis])
-    return _summed(gradient, *axes).reshape(tuple(shape)) if axes else gradient
+    return ordered_sums.summed(found, *axes).reshape(tuple(shape))
 
 
 def _is_for_all_rows(bias: Tensor) -> bool:

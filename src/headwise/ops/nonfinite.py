@@ -14,6 +14,7 @@ from torch.linalg import vector_norm
 
 from headwise.ops.arguments import Call
 from headwise.ops.grouped import grouped_product
+from headwise.ops.ordered_sums import spread
 
 
 def surely_finite(call: Call) -> bool:
@@ -89,13 +90,18 @@ def gated(call: Call, output: Tensor, hidden: Tensor | None) -> Tensor:
     return found if hidden is None else found.masked_fill(hidden.all(-1, keepdim=True), 0.0)
 
 
-def gated_whole(output: Tensor, head_gates: Tensor, logsumexp: Tensor) -> Tensor:
+def gated_whole(output: Tensor, head_gates: Tensor, logsumexp: Tensor, *, is_followed: bool) -> Tensor:
     """Return the whole output times the gate of each head, as `gated` does from what an operator returns.
 
     A row whose logsumexp is -inf sees no key and is 0, or has no softmax and is NaN. Only a gate of 0 changes
-    it.
+    it. Where nobody but autograd follows, gradients of gates have the same bits on any number of threads.
     """
+    in_order = head_gates.requires_grad and not is_followed and head_gates.is_cpu
     gates = head_gates[..., None]
     removed = (gates == 0)[..., None] & ~output.detach().isfinite()
-    factors = torch.where(logsumexp.detach() == -torch.inf, torch.ones_like(gates), gates)
-    return (output.masked_fill(removed, 0.0) * factors[..., None]).to(output.dtype)
+    if in_order:
+        gates = spread(gates, logsumexp.shape)
+    factors = torch.where(logsumexp.detach() == -torch.inf, torch.ones_like(gates), gates)[..., None]
+    if in_order:
+        factors = spread(factors, output.shape)
+    return (output.masked_fill(removed, 0.0) * factors).to(output.dtype)

@@ -16,7 +16,17 @@ import torch
 from torch import Tensor
 
 from headwise.masks import Sizes
-from headwise.ops import choice, formula, fused, kernel, kernel_gradient, nonfinite, plain, structure
+from headwise.ops import (
+    choice,
+    formula,
+    fused,
+    kernel,
+    kernel_gradient,
+    nonfinite,
+    ordered_sums,
+    plain,
+    structure,
+)
 from headwise.ops.arguments import Call
 from headwise.ops.fitting import compute_dtype
 from headwise.ops.results import AttentionResult, Softmaxed, Wanted
@@ -168,7 +178,7 @@ def _by_kernel(
     found = kernel_gradient.gradients(call, attended, grad_output, grad_logsumexp, wanted=wanted)
     # The kernel was given the sum of the biases, of which each has the same gradient, over its own sizes.
     biases = (
-        kernel_gradient.summed_to(found.bias, bias.shape).to(bias.dtype)
+        ordered_sums.summed_to(found.bias, bias.shape).to(bias.dtype)
         if is_asked and found.bias is not None
         else None
         for bias, is_asked in zip(call.visibility.additive, asked.biases, strict=True)

@@ -28,5 +28,5 @@ def attend(call: Call, *, impl: Implementation, need_logsumexp: bool, is_followe
     else:
         output, logsumexp, _ = registered_gradient.attend(terms, impl, need_logsumexp)
     if call.head_gates is not None:
-        output = nonfinite.gated_whole(output, call.head_gates, logsumexp)
+        output = nonfinite.gated_whole(output, call.head_gates, logsumexp, is_followed=is_followed)
     return AttentionResult(output, logsumexp)
