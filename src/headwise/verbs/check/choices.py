@@ -54,12 +54,11 @@ class Choices:
         self._order_matters = order_matters
 
     def always(self, *, unlike: int, only: frozenset[str] | None = None) -> Iterator[Change]:
-        """Yield what it may do without being asked, the usual first.
+        """Yield what it may do without being asked.
 
         Args:
-            unlike: how many of them may be unlike the usual at once, causality and the reading of weights
-                aside.
-            only: which of them; any by default.
+            unlike: how many of them are unlike the usual at once, causality and the reading of weights aside.
+            only: which of them may be; any by default.
 
         """
         names, options = zip(*self._always().items(), strict=True)
@@ -71,7 +70,7 @@ class Choices:
         chosen = [
             chosen
             for chosen in product(*places)
-            if sum(place > 0 for name, place in zip(names, chosen, strict=True) if name not in free) <= unlike
+            if sum(place > 0 for name, place in zip(names, chosen, strict=True) if name not in free) == unlike
         ]
         chosen.sort(key=lambda places: (sum(place > 0 for place in places), places))
         for each in chosen:

@@ -17,6 +17,7 @@ from headwise.verbs.check.result import Explanation, Fault, Nearest
 
 # What may be unlike the usual, one at a time, where two faults are there at once; all of it would take long.
 _BESIDE_PAIRS = frozenset({"rope", "window"})
+_MOST_UNLIKE = 3
 
 
 @dataclass(frozen=True)
@@ -49,24 +50,31 @@ class Search:
 
     def right(self) -> Solution | None:
         """Return the conventions under which every answer is right, the usual ones first."""
-        return self._solved({}, unlike=3)
+        levels = (self._solved({}, unlike=unlike) for unlike in range(_MOST_UNLIKE + 1))
+        return next((solution for solution in levels if solution is not None), None)
 
     def named(self, entries: tuple[Entry, ...], form: Form) -> Naming:
-        """Return which fault, or else which pair of them, gives every answer."""
+        """Return which fault, or else which pair of them, gives every answer.
+
+        What needs fewer conventions unlike the usual is the better explanation, and one fault than two.
+        """
         usable = [entry for entry in entries if form in entry.forms]
         ordinary = [entry for entry in usable if not entry.is_last_resort]
-        found = self._singles(ordinary)
-        searched = len(ordinary)
-        for unlike in (0, 1):
-            if not found:
-                found = self._pairs(ordinary, unlike=unlike)
-                searched = comb(len(ordinary) + 1, 2)
-        if not found:
-            last = [entry for entry in usable if entry.is_last_resort]
-            found = self._singles(last)
-            searched += len(last)
-        nearest = None if found else self._nearest(ordinary)
-        return Naming(tuple(found), nearest, searched)
+        last = [entry for entry in usable if entry.is_last_resort]
+        searches = (
+            (len(ordinary), lambda: self._singles(ordinary, unlike=0)),
+            (0, lambda: self._singles(ordinary, unlike=1)),
+            (comb(len(ordinary), 2), lambda: self._pairs(ordinary, unlike=0)),
+            (0, lambda: self._pairs(ordinary, unlike=1)),
+            (len(last), lambda: self._singles(last, unlike=0)),
+            (0, lambda: self._singles(last, unlike=1)),
+        )
+        searched = 0
+        for more, search in searches:
+            searched += more
+            if found := search():
+                return Naming(tuple(found), None, searched)
+        return Naming((), self._nearest(ordinary), searched)
 
     def distances(self, recipe: Recipe) -> list[Distance]:
         """Return how far every answer is from a recipe's."""
@@ -78,23 +86,22 @@ class Search:
         recipes = [Recipe(**always) for always in self._choices.always(unlike=0)]
         return min(recipes, key=lambda recipe: first.distance(recipe).error)
 
-    def _singles(self, entries: list[Entry]) -> list[tuple[Explanation, Recipe]]:
+    def _singles(self, entries: list[Entry], *, unlike: int) -> list[tuple[Explanation, Recipe]]:
         found = []
         for entry in entries:
-            solutions = [solved for change in entry.changes if (solved := self._solved(change, unlike=1))]
-            if solutions:
-                found.append(_explained((entry.fault,), solutions[0]))
+            tried = (self._solved(change, unlike=unlike) for change in entry.changes)
+            solution = next((solution for solution in tried if solution is not None), None)
+            if solution is not None:
+                found.append(_explained((entry.fault,), solution))
         return found
 
     def _pairs(self, entries: list[Entry], *, unlike: int) -> list[tuple[Explanation, Recipe]]:
         found: dict[tuple[str, str], tuple[Explanation, Recipe]] = {}
-        usual = list(self._choices.always(unlike=0))
-        contexts = list(self._choices.always(unlike=unlike, only=_BESIDE_PAIRS))
-        for always in contexts[len(usual) :] if unlike else usual:
+        for always in self._choices.always(unlike=unlike, only=_BESIDE_PAIRS):
             for one, other, changes in self._pairs_on_first(entries, always):
                 faults = (one.fault, other.fault)
                 names = (one.fault.name, other.fault.name)
-                if names not in found and (solution := self._extended(_turned(always, changes), 1)):
+                if names not in found and (solution := self._extended(_turned(always, changes))):
                     found[names] = _explained(faults, solution)
         return list(found.values())
 
@@ -119,7 +126,7 @@ class Search:
                     inert.append((entry, change))
                 else:
                     active.append((entry, change))
-                    alone.append((entry, change, first.distance(recipe).fits))
+                    alone.append((entry, change, self._fits_first(recipe)))
         for entry, change, fits in alone:
             if fits:
                 yield from (
@@ -127,24 +134,29 @@ class Search:
                 )
         for (one, change), (other, more) in combinations(active, 2):
             changes = {**change, **more}
-            if one is not other and _apart(change, more) and first.distance(_turned(always, changes)).fits:
+            if one is not other and _apart(change, more) and self._fits_first(_turned(always, changes)):
                 yield one, other, changes
-        if first.distance(_turned(always, {})).fits:
+        if self._fits_first(_turned(always, {})):
             for (one, change), (other, more) in combinations(inert, 2):
                 if one is not other and _apart(change, more):
                     yield one, other, {**change, **more}
 
+    def _fits_first(self, recipe: Recipe) -> bool:
+        """Whether a recipe gives the answer to the first question, whatever its empty rows hold."""
+        first = self._questions[0]
+        return any(first.distance(chosen).fits for chosen, _ in self._chosen(first, recipe, frozenset()))
+
     def _solved(self, changes: Change, *, unlike: int) -> Solution | None:
         for always in self._choices.always(unlike=unlike):
             recipe = _turned(always, changes)
-            if self._questions[0].distance(recipe).fits and (solution := self._extended(recipe, 0)):
+            if solution := self._extended(recipe):
                 return solution
         return None
 
     def _extended(
         self,
         recipe: Recipe,
-        place: int,
+        place: int = 0,
         decided: frozenset[str] = frozenset(),
         so_far: tuple[Distance, ...] = (),
     ) -> Solution | None:

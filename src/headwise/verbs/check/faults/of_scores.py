@@ -51,7 +51,7 @@ OF_SCALE = (
         "scale-ignored",
         "The scale that is handed over is not used.",
         "Multiply query . key by the given scale.",
-        {"scaling": "option ignored"},
+        {"scale_option": "ignored"},
     ),
 )
 

@@ -22,8 +22,8 @@ _HEADS_KNOBS = (
 _PRODUCTS_KNOBS = (*_HEADS_KNOBS, "precision")
 _WEIGHTS_KNOBS = (
     *_PRODUCTS_KNOBS, "scale", "softcap", "causal", "window", "window_sides", "alignment", "mask_means",
-    "float_mask", "padding_means", "empty", "scaling", "bias", "softcapping", "causality", "upper_left",
-    "windowing", "masking", "padding", "hidden_score", "hidden_added", "softmax",
+    "float_mask", "padding_means", "empty", "scaling", "scale_option", "bias", "softcapping", "causality",
+    "upper_left", "windowing", "masking", "padding", "hidden_score", "hidden_added", "softmax",
 )  # fmt: skip
 
 _heads_part, _products_part = attrgetter(*_HEADS_KNOBS), attrgetter(*_PRODUCTS_KNOBS)

@@ -67,9 +67,10 @@ class Recipe:
     cache_used: bool = True
 
     # Scores
-    scaling: Literal[
-        "right", "missing", "d_model", "squared", "heads", "multiplied", "kv_len", "value", "option ignored"
-    ] = "right"
+    scaling: Literal["right", "missing", "d_model", "squared", "heads", "multiplied", "kv_len", "value"] = (
+        "right"
+    )
+    scale_option: Literal["right", "ignored"] = "right"
     bias: Literal["right", "ignored", "after softmax", "before scale"] = "right"
     softcapping: Literal["right", "ignored", "after mask"] = "right"
     precision: Literal["right", "float16", "bfloat16", "float16 overflow"] = "right"

@@ -92,10 +92,11 @@ def _bias(options: Mapping[Role, Any], dtype: torch.dtype, recipe: Recipe) -> Te
 
 def _scale(dots: Tensor, options: Mapping[Role, Any], sizes: Sizes, recipe: Recipe) -> float:
     given = options.get(Role.SCALE)
+    if given is not None and recipe.scale_option == "right":
+        return float(given)
     default = sizes.head_dim**-0.5 if recipe.scale is None else recipe.scale
     return {
-        "right": default if given is None else given,
-        "option ignored": default,
+        "right": default,
         "missing": 1.0,
         "d_model": sizes.d_model**-0.5,
         "squared": 1.0 / sizes.head_dim,
