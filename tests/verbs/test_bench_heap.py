@@ -18,11 +18,11 @@ def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 torch.set_num_threads(1)
-faults()
-given_back = faults()
+given_back = sum(faults() for _ in range(30))
 assert hold_heap()
-faults()
-print(given_back, faults())
+for _ in range(30):  # until a freed block has room for the next one and its alignment
+    faults()
+print(given_back, sum(faults() for _ in range(30)))
 """
 
 
@@ -32,5 +32,4 @@ def test_a_held_heap_takes_no_page_anew() -> None:
     command = [sys.executable, "-c", SCRIPT]
     done = subprocess.run(command, env=os.environ | gives_back, capture_output=True, text=True, check=True)
     given_back, held = map(int, done.stdout.split())
-    assert held <= 8
-    assert given_back >= 128
+    assert held < 30 * 256 / 10 < given_back
