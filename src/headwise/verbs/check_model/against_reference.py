@@ -32,12 +32,14 @@ class Held:
       and the definition is
     - allowed: twice the error of a plain implementation in the same dtype, and 2 eps of the largest value
     - largest: largest value by the definition; rows: how many query rows see a key and were compared
+    - is_finite: whether query, key and value were, so that the layer can be judged at all
     """
 
     errors: tuple[float, ...]
     allowed: float
     largest: float
     rows: int
+    is_finite: bool
 
     @property
     def error(self) -> float:
@@ -72,6 +74,7 @@ def hold(call: LayerCall, output: Tensor) -> Held:
         sinks=None if some.sinks is None else _numbers(some.sinks.flatten()),
     )
     rows = _spread(call.query.shape[2])
+    is_finite = all(bool(each.isfinite().all()) for each in (call.query, call.key, call.value))
     seen = np.isfinite(result.logsumexp)  # [batch, num_heads, rows]
     exact = np.where(seen[..., None], result.output, 0.0)
     own = _difference(_numbers(output[:, :, rows]), exact, seen)
@@ -81,7 +84,7 @@ def hold(call: LayerCall, output: Tensor) -> Held:
     finite = exact[np.isfinite(exact)]
     largest = float(np.abs(finite).max()) if finite.size else 0.0
     allowed = min(2 * float(plain.max()) + 2 * eps * largest, CAPS[dtype] * max(largest, eps))
-    return Held(tuple(own.tolist()), allowed, largest, int(seen[:, 0].sum()))
+    return Held(tuple(own.tolist()), allowed, largest, int(seen[:, 0].sum()), is_finite)
 
 
 def _difference(found: Errors, exact: Errors, seen: NDArray[np.bool_]) -> Errors:

@@ -19,7 +19,7 @@ from headwise.models.short_cause import short_cause
 from headwise.verbs.check_model.copies import find_copies
 from headwise.verbs.check_model.dead import dead_findings
 from headwise.verbs.check_model.duplicates import duplicate_findings, tied_remarks
-from headwise.verbs.check_model.faults_of_layers import spoiled_weights, wrong_attention
+from headwise.verbs.check_model.faults_of_layers import spoiled_input, spoiled_weights, wrong_attention
 from headwise.verbs.check_model.finite import Spoiled, finite_weights
 from headwise.verbs.check_model.kv_order import kv_orders, order_finding
 from headwise.verbs.check_model.listening import Heard, HeardLayer, hear, weight_of
@@ -142,11 +142,15 @@ def _found(
     heard: Heard, spoiled: Sequence[Spoiled], implementation: str
 ) -> tuple[list[Finding], list[Finding]]:
     """Return what is wrong, the worst kinds first, and what is to be remarked."""
+    held = [(layer, call.held) for layer, call in zip(heard.layers, heard.calls, strict=True)]
     findings = [
-        wrong_attention(layer, call.held, implementation)
-        for layer, call in zip(heard.layers, heard.calls, strict=True)
-        if not call.held.is_right
+        wrong_attention(layer, each, implementation)
+        for layer, each in held
+        if each.is_finite and not each.is_right
     ]
+    spoiled_layers = [layer for layer, each in held if not each.is_finite]
+    if spoiled_layers:
+        findings.append(spoiled_input(spoiled_layers))
     weights = examinable(heard)
     findings += spoiled_weights(spoiled, weights, heard.layers)
     copies = {matrix: find_copies(matrix, weights) for matrix in MATRICES}
@@ -176,6 +180,7 @@ def _layer(layer: AttachedLayer, call: HeardLayer) -> LayerCheck:
         allowed=call.held.allowed,
         largest=call.held.largest,
         rows=call.held.rows,
+        is_finite=call.held.is_finite,
         projections={matrix: call.sources[matrix].name for matrix in MATRICES if matrix in call.sources},
         not_found=_not_found(call),
     )

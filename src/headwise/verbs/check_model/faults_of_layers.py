@@ -40,6 +40,20 @@ def wrong_attention(layer: AttachedLayer, held: Held, implementation: str) -> Fi
     )
 
 
+def spoiled_input(layers: Sequence[AttachedLayer]) -> Finding:
+    """Return that layers were given what is no number; the first of them is where to look."""
+    first = layers[0]
+    more = f", as {several(len(layers) - 1, 'layer')} behind it are" if len(layers) > 1 else ""
+    return Finding(
+        "non-finite-input",
+        first.layer,
+        first.name,
+        f"its query, key or value are NaN or infinite on this text, though its weights are not{more}",
+        numbers={"layers": len(layers)},
+        mend="something before it overflows or divides by 0: try float32, or look at its MLPs and norms",
+    )
+
+
 def spoiled_weights(
     spoiled: Sequence[Spoiled], layers: Sequence[LayerWeights], places: Sequence[AttachedLayer]
 ) -> Iterator[Finding]:

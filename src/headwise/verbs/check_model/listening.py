@@ -29,7 +29,7 @@ class HeardLayer:
 
     - sources: which linear layer makes, or of `"output"` reads, each matrix's heads, where it was found
     - added `[num_heads]`: length of what each head adds at the token where it adds most; None where the
-      output projection was not found
+      output projection was not found or there is NaN
     - num_rows: how many rows the call had
     """
 
@@ -111,6 +111,9 @@ class _Ears:
                 if source is not None:
                     layer.sources[name] = source
             self._made.clear()
+            if _spoils(layer.held):  # it would make all layers behind it NaN
+                answer = (_zeroed(answer[0]), *answer[1:])
+                output = _zeroed(output)
             self._output = output
             self.heard.append(layer)
             self._on_layer(len(self.heard))
@@ -134,8 +137,8 @@ class _Ears:
         _, num_heads, _, width = output.shape
         begins = tuple(range(0, num_heads * width, width))
         self.heard[-1].sources["output"] = Source(made.name, made.module, begins, width)
-        weight = weight_of(made.module)
-        if weight is None:
+        weight, held = weight_of(made.module), self.heard[-1].held
+        if weight is None or not held.is_finite or _spoils(held):
             return
         rows = output.transpose(1, 2).flatten(0, 1)  # [batch * seq_len, num_heads, value_head_dim]
         some = torch.linspace(0, len(rows) - 1, min(len(rows), MOST_TOKENS)).round().long().to(rows.device)
@@ -143,6 +146,15 @@ class _Ears:
         slices = weight.T.unflatten(0, (num_heads, width)).float()
         added = torch.bmm(rows[some].transpose(0, 1).float(), slices)  # [num_heads, rows, d_model]
         self.heard[-1].added = tuple(added.norm(dim=-1).amax(dim=-1).tolist())
+
+
+def _spoils(held: Held) -> bool:
+    """Return whether a layer made NaN of what was none."""
+    return held.is_finite and held.error == math.inf
+
+
+def _zeroed(output: Tensor) -> Tensor:
+    return output.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def weight_of(module: nn.Module) -> Tensor | None:

@@ -70,8 +70,8 @@ def read_call(module: nn.Module, *given: Any, **options: Any) -> LayerCall:
     mask = given[3] if len(given) > 3 else options.get("attention_mask")
     if mask is not None and not isinstance(mask, Tensor):
         raise UnsupportedError(
-            f"{type(module).__name__} hands a {type(mask).__name__} to its attention as a mask, which only that "
-            'attention can read; load the model with attn_implementation="eager" or "sdpa"'
+            f"{type(module).__name__} hands a {type(mask).__name__} to its attention as a mask, which only "
+            'that attention can read; load the model with attn_implementation="eager" or "sdpa"'
         )
     reader = _Reader()
     LISTENERS[module] = weakref.ref(reader)

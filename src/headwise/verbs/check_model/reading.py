@@ -74,7 +74,7 @@ def _ids(opened: OpenedModel, text: str | None, seed: int) -> tuple[str | None, 
         except ArgumentError:
             if text is not None:
                 raise
-            # A vocabulary may have no word of the sample.
+            # A vocabulary may have no word of the sample, and a model too few positions for it.
         else:
             return text or SAMPLE_TEXT, torch.tensor([list(ids)])
     limit = max_positions(opened) or RANDOM_TOKENS

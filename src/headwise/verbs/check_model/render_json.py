@@ -55,6 +55,7 @@ def _layer(layer: LayerCheck) -> dict[str, Any]:
         "allowed": layer.allowed,
         "largest": layer.largest,
         "rows": layer.rows,
+        "is_finite": layer.is_finite,
         "projections": dict(layer.projections),
         "not_found": layer.not_found,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
@@ -101,7 +102,7 @@ def _print_layers(found: ModelCheck, console: Console) -> None:
                 heads,
                 f"{layer.error:.1e}",
                 f"{layer.allowed:.1e}",
-                "right" if layer.is_right else Text("wrong", style="red"),
+                _judgement(layer),
             )
     console.print(table)
     if len(found.layers) > len(shown):
@@ -114,7 +115,15 @@ def _print_layers(found: ModelCheck, console: Console) -> None:
         )
 
 
+def _judgement(layer: LayerCheck) -> Text:
+    if not layer.is_finite:
+        return Text("given NaN", style="red")
+    return Text("right") if layer.is_right else Text("wrong", style="red")
+
+
 def _badness(layer: LayerCheck) -> float:
+    if not layer.is_finite:
+        return math.inf
     return layer.error / layer.allowed if layer.allowed else float(layer.error > 0)
 
 

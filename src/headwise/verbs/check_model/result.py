@@ -18,6 +18,7 @@ WRITTEN: Mapping[Matrix, str] = MappingProxyType(
 
 Kind = Literal[
     "attention-differs",
+    "non-finite-input",
     "non-finite-weights",
     "kv-heads-tiled",
     "duplicate-layers",
@@ -76,6 +77,7 @@ class LayerCheck:
     - error: largest difference of its attention's output from the definition in float64, on the very query,
       key, value, mask, bias, softcap, sinks and scale that it was given; allowed: by the tolerance rule
     - largest: largest value of the output; rows: how many query rows were compared
+    - is_finite: whether query, key and value were; a layer that is given NaN cannot be judged
     - projections: path of the linear layer that makes each matrix, where it was found
     - not_found: why others were not, None where all were
     """
@@ -91,6 +93,7 @@ class LayerCheck:
     allowed: float
     largest: float
     rows: int
+    is_finite: bool
     projections: Mapping[Matrix, str]
     not_found: str | None
 
@@ -100,7 +103,7 @@ class LayerCheck:
     @property
     def is_right(self) -> bool:
         """Whether its attention is that of the definition."""
-        return self.error <= self.allowed
+        return self.is_finite and self.error <= self.allowed
 
 
 @dataclass(frozen=True)
