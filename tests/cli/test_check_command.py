@@ -89,7 +89,8 @@ def test_every_option_reaches_the_check(asked: list[dict[str, Any]]) -> None:
         for name, value in (sizes | others).items()
         for part in (f"--{name.replace('_', '-')}", str(value))
     ]
-    arguments = ["--argument", "attn_bias=bias", "--argument", " kpm = padding"]
+    meanings = ["attn_bias=bias", " kpm = padding", "layer=3", "eps=1e-3", "fast=true", "x=null", 'y="3"']
+    arguments = [part for meaning in meanings for part in ("--argument", meaning)]
     rope = ["--rope", "interleaved", "--rope-base", "500"]
     limits = ["--time-limit", "7.5", "--causal-align", "upper_left"]
     assert main(["check", "a/b.py:Some", *given, *arguments, *rope, *limits]) == 130
@@ -103,7 +104,15 @@ def test_every_option_reaches_the_check(asked: list[dict[str, Any]]) -> None:
                 **others,
                 "causal": "upper_left",
                 "rope": {"pairing": "interleaved", "base": 500.0},
-                "arguments": {"attn_bias": "bias", "kpm": "padding"},
+                "arguments": {
+                    "attn_bias": "bias",
+                    "kpm": "padding",
+                    "y": '"3"',
+                    "layer": 3,
+                    "eps": 1e-3,
+                    "fast": True,
+                    "x": None,
+                },
             },
         }
     ]
@@ -175,14 +184,15 @@ def test_the_machine_is_checked_with_progress_elsewhere(
     found = MachineCheck(this_machine(), (examined,), {"causal": 1}, 1.5)
 
     def checked(*, notify: Callable[[str, float], None]) -> MachineCheck:
-        notify("math: causal", 0.5)
+        for share in (0.0, 0.03, 0.5, 0.5, 0.52, 1.0):
+            notify("math: causal", share)
         return found
 
     monkeypatch.setattr("headwise.verbs.check_machine.check_machine", checked)
     assert main(["check", "--machine", "--json"]) == code
     shown = capsys.readouterr()
     assert json.loads(shown.out) == machine_to_json(found)
-    assert shown.err == " 50% math: causal\n"
+    assert shown.err == "  0% math: causal\n 50% math: causal\n100% math: causal\n"
     assert main(["check", "--machine"]) == code
     assert "causal" in capsys.readouterr().out
 

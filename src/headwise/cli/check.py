@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import typer
@@ -115,9 +116,22 @@ def _check_machine(*, as_json: bool) -> bool:
         from headwise.verbs.check_machine.render_json import to_json
         from headwise.verbs.check_machine.render_text import print_machine_check
 
-        found = check_machine(notify=notify)
+        found = check_machine(notify=notify if sys.stderr.isatty() else _sparingly(notify))
     if as_json:
         write_json(to_json(found))
     else:
         print_machine_check(found, console())
     return not found.is_right
+
+
+def _sparingly(notify: Callable[[str, float], None]) -> Callable[[str, float], None]:
+    """Return what tells of each tenth once: a log takes fewer lines than a bar takes steps."""
+    told = -1
+
+    def tell(step: str, share: float) -> None:
+        nonlocal told
+        if int(10 * share) > told:
+            told = int(10 * share)
+            notify(step, share)
+
+    return tell

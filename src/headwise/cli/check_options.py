@@ -70,8 +70,8 @@ ArgumentOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="THEIRS=ROLE",
-        help="Of a file: what an argument of it means, as in --argument attn_bias=mask; may be given several "
-        "times.",
+        help="Of a file: what an argument of it means, as in attn_bias=mask, or its value, as in "
+        "layer_index=0; may be given several times.",
     ),
 ]
 SeedOption = Annotated[

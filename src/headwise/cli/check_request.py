@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path
@@ -131,21 +132,30 @@ def _rope(pairing: str | None, base: float | None) -> dict[str, str | float] | N
     return {"pairing": pairing} if base is None else {"pairing": pairing, "base": base}
 
 
-def _named_arguments(given: Sequence[str] | None) -> dict[str, str] | None:
+def _named_arguments(given: Sequence[str] | None) -> dict[str, Any] | None:
     if not given:
         return None
-    roles: dict[str, str] = {}
+    roles: dict[str, Any] = {}
     for each in given:
         theirs, _, role = (part.strip() for part in each.partition("="))
         if not (theirs and role):
             raise ArgumentError(
                 f"--argument {each!r} is not of the form THEIRS=ROLE; write for example "
-                "--argument attn_bias=bias"
+                "--argument attn_bias=bias, or --argument layer_index=0 for a value"
             )
         if theirs in roles:
             raise ArgumentError(f"--argument {theirs} was given twice, as {roles[theirs]} and as {role}")
-        roles[theirs] = role
+        roles[theirs] = _role_or_value(role)
     return roles
+
+
+def _role_or_value(given: str) -> Any:
+    """Return the name of a role as it is, and a number, true, false or null as the value to hand over."""
+    try:
+        value = json.loads(given)
+    except ValueError:
+        return given
+    return value if value is None or isinstance(value, int | float) else given
 
 
 def _refuse_foreign(form: CheckForm, context: typer.Context) -> None:
