@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -29,9 +29,10 @@ class Shapes:
 
 
 class Parts(NamedTuple):
-    """The parts of what was returned, and the axes that the output stands in."""
+    """The parts of what was returned, the place of the output among them, and the axes that it stands in."""
 
     output: Tensor
+    place: int
     shape: int  # which of the shapes of the output it has
     weights: Tensor | None
     logsumexp: Tensor | None
@@ -67,8 +68,14 @@ def shapes_of(asked: Asked, axes: str, widths: tuple[int, ...]) -> Shapes:
     )
 
 
-def parts_of(returned: Returned, shapes: Shapes, *, name: str) -> Parts:
+def parts_of(returned: Returned, shapes: Shapes, *, name: str, place: int | None) -> Parts:
     """Return the parts of what was returned.
+
+    Args:
+        returned: what it was.
+        shapes: those that the parts can have.
+        name: of the subject, for messages.
+        place: where the output was before, to be kept to where weights have the same shape; None if unknown.
 
     Raises:
         SubjectError: no part of it is a tensor of floating-point numbers with the shape of the output.
@@ -81,8 +88,8 @@ def parts_of(returned: Returned, shapes: Shapes, *, name: str) -> Parts:
             f"{name} returned {_words(returned.value)}, no tensor; it was asked with {returned.told}"
         )
     fitting = [
-        (shapes.outputs.index(tuple(each.shape)), place)
-        for place, each in tensors
+        (at != place, shapes.outputs.index(tuple(each.shape)), at)
+        for at, each in tensors
         if tuple(each.shape) in shapes.outputs
     ]
     if not fitting:
@@ -91,20 +98,19 @@ def parts_of(returned: Returned, shapes: Shapes, *, name: str) -> Parts:
             f"{' or '.join(str(list(shape)) for shape in shapes.outputs[:2])}, as it was asked with "
             f"{returned.told}"
         )
-    shape, place = min(fitting)
-    output = items[place]
+    _, shape, found = min(fitting)
+    output = items[found]
     if not output.is_floating_point():
         raise SubjectError(
             f"{name} returned numbers of {output.dtype}; the output must be floating-point, as what it was "
             f"asked with: {returned.told}"
         )
-    rest = [each for at, each in enumerate(items) if at != place]
+    rest = [each for at, each in enumerate(items) if at != found]
     weights = _taken(rest, shapes.weights)
     logsumexp = _taken(rest, (shapes.logsumexp,))
     kept = [each for each in rest if each is not None]
-    return Parts(
-        output.detach(), shape, weights, logsumexp, kept[0] if len(kept) == 1 else tuple(kept) or None
-    )
+    cache = kept[0] if len(kept) == 1 else tuple(kept) or None
+    return Parts(output.detach(), found, shape, weights, logsumexp, cache)
 
 
 def in_own_axes(parts: Parts, asked: Asked, axes: str) -> Tensor:
@@ -121,6 +127,8 @@ def in_own_axes(parts: Parts, asked: Asked, axes: str) -> Tensor:
 
 def _items(value: Any) -> list[Any]:
     """Return the output first, where names tell it, and whatever else there is."""
+    if is_dataclass(value) and not isinstance(value, type | Mapping):
+        value = vars(value)
     if isinstance(value, Mapping):
         # A dict or a ModelOutput: what is called weights, or the like, comes after what is not.
         named = sorted(

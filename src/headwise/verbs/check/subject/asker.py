@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -34,6 +34,7 @@ class Asker:
     in_widths: tuple[int, int, int]
     out_widths: tuple[int, ...]
     neutral: FullMask | None = None
+    _place: int | None = field(default=None, init=False)
 
     def ask(self, inputs: Inputs, axes: str) -> Answer:
         """Ask once.
@@ -83,7 +84,9 @@ class Asker:
 
     def _answer(self, asked: Asked, axes: str, shapes: Shapes) -> Answer:
         returned = self.caller.call(asked)
-        parts = parts_of(returned, shapes, name=self.caller.name)
+        parts = parts_of(returned, shapes, name=self.caller.name, place=self._place)
+        # That of the first call, whose lengths are no widths.
+        self._place = parts.place if self._place is None else self._place
         cache = returned.cache if parts.rest is None else parts.rest
         return Answer(
             in_own_axes(parts, asked, axes),
