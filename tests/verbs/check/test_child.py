@@ -179,10 +179,12 @@ def test_a_refusal_of_another_kind_keeps_its_kind(tmp_path: Path, monkeypatch: p
 def test_a_fault_of_headwise_in_the_child_is_not_laid_on_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = heard(STARTED, {"failed": "Traceback: of headwise"})
+    said = heard(STARTED, {"failed": "Traceback:\n  File x\nTypeError: of headwise\n"})
     monkeypatch.setattr(child, "run_contained", lambda *_, **__: said)
-    with pytest.raises(RuntimeError, match="the checking process failed\nTraceback: of headwise"):
+    with pytest.raises(RuntimeError, match="of headwise") as caught:
         check_file(attend_file(tmp_path, ""), "attend", options={})
+    assert str(caught.value) == "in the checking process, TypeError: of headwise"
+    assert caught.value.__notes__ == ["Traceback:\n  File x\nTypeError: of headwise\n"]
 
 
 @pytest.mark.parametrize("result", [WRONG, UNKNOWN])

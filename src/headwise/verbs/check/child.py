@@ -60,7 +60,7 @@ def check_file(
     if (refused := heard.told("refused")) is not None:
         raise _refusal(path, refused)
     if (failed := heard.told("failed")) is not None:
-        raise RuntimeError(f"the checking process failed\n{failed}")
+        raise _failure(str(failed))
     raise ArgumentError(f"{path} {_why_none(path, heard, seconds, memory_bytes)}")
 
 
@@ -81,6 +81,13 @@ def _refusal(path: Path, told: Any) -> HeadwiseError:
             refused: HeadwiseError = kinds[kind](message)
             return refused
     return ArgumentError(f"{path} wrote something else where the reason of a refusal should stand")
+
+
+def _failure(told: str) -> RuntimeError:
+    """Return a fault of headwise with the traceback of the other process as a note, which --debug shows."""
+    error = RuntimeError(f"in the checking process, {told.strip().splitlines()[-1]}")
+    error.add_note(told)
+    return error
 
 
 def _why_none(path: Path, heard: Heard, seconds: float, memory_bytes: int) -> str:
