@@ -19,7 +19,7 @@ from torch import Tensor
 from benchmarks.observe import mebibytes
 from benchmarks.training_ways import WORKS, Way, exact_gradients, leaves_of, upstream_of, ways_of
 from headwise.verbs.bench.exact import Error, error_of
-from headwise.verbs.bench.heap import hold_heap
+from headwise.verbs.bench.heap import settle_heap
 from headwise.verbs.bench.peaks import higher, measure_peaks
 from headwise.verbs.bench.problem import Problem, make_problem
 from headwise.verbs.bench.result import Clock
@@ -46,7 +46,7 @@ class Taken(NamedTuple):
 
 def times(work: Work, threads: int) -> dict[str, float]:
     """Return the figures of time and error of one work on this many threads."""
-    hold_heap()
+    settle_heap()
     torch.set_num_threads(threads)
     problem = make_problem(work)
     peaks = measure_peaks(threads)

@@ -192,7 +192,7 @@ def test_backends_take_turns_and_slow_ones_sit_some_out(monkeypatch: pytest.Monk
     assert "".join(calls) == "abcabc"
 
 
-def test_what_is_quick_is_timed_behind_a_call_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_quick_is_timed_behind_calls_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     now = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
@@ -208,7 +208,7 @@ def test_what_is_quick_is_timed_behind_a_call_of_its_own(monkeypatch: pytest.Mon
         for name in costs
     }
     readings = take_turns(prepared, repeat=2, pause=False)
-    assert "".join(calls) == "abc" + "aacc" + "aabcc"
+    assert "".join(calls) == "abc" + "aaaccc" + "aaabccc"
     walls = {name: [reading.wall for reading in taken] for name, taken in readings.items()}
     assert walls == {
         "a": pytest.approx([0.001] * 2), "b": pytest.approx([0.2] * 2), "c": pytest.approx([0.002] * 2)

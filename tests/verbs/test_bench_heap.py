@@ -1,4 +1,4 @@
-"""A process that times others keeps the memory it frees."""
+"""A process that times others keeps the memory it frees, as one does that runs on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 SCRIPT = """
 import resource
 import torch
-from headwise.verbs.bench.heap import hold_heap
+from headwise.verbs.bench.heap import settle_heap
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -19,14 +19,14 @@ def faults():
 
 torch.set_num_threads(1)
 given_back = sum(faults() for _ in range(30))
-assert hold_heap()
+assert settle_heap()
 for _ in range(30):  # until a freed block has room for the next one and its alignment
     faults()
 print(given_back, sum(faults() for _ in range(30)))
 """
 
 
-def test_a_held_heap_takes_no_page_anew() -> None:
+def test_a_settled_heap_takes_no_page_anew() -> None:
     # Told so, glibc takes such a block from the system each time; else it depends on what was freed before.
     gives_back = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
     command = [sys.executable, "-c", SCRIPT]

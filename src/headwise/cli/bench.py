@@ -39,11 +39,11 @@ def bench_command(
     # Here and not above, for torch takes seconds to load, and what is wrong by itself should be told at once.
     from headwise.cli.frame import ExitCode
     from headwise.verbs.bench.compute import bench
-    from headwise.verbs.bench.heap import hold_heap
+    from headwise.verbs.bench.heap import settle_heap
     from headwise.verbs.bench.render_json import to_json
     from headwise.verbs.bench.render_text import print_bench
 
-    hold_heap()
+    settle_heap()
     with progress() as notify:
         found = bench(works=work, threads=threads, repeat=repeat, notify=notify)
     if as_json:

@@ -1,7 +1,8 @@
 """Taking turns: A B C, A B C, ..., so that what else the machine does falls on all alike.
 
 What came before a call does not: who comes behind a backend that reads the same tensors would find them in
-the caches, and the first one would not. So each timed call follows one of its own that is not timed.
+the caches, and the first one would not. So each timed call follows some of its own that are not timed. Two:
+the second still finds memory and code that others drove out (of a call of 1 ms it costs an eighth).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ LEAST_REPEATS, MOST_REPEATS = 3, 40
 VERY_SLOW_SECONDS = 1.0
 # What takes longer is not made longer by cold caches, by more than one or two percent.
 QUICK_SECONDS = 0.02
+WARMING_CALLS = 2
 # What a thread's own clock may miss before we say that the work went on elsewhere.
 MISSED_SHARE = 0.05
 SHORTEST_TELLING_SECONDS = 1e-4
@@ -33,10 +35,10 @@ class Reading(NamedTuple):
 
 
 def timed(prepared: Prepared, *, after: float, warmed: bool) -> Reading:
-    """Return what one call takes after a pause of so many seconds and, if `warmed`, a call not timed."""
+    """Return what one call takes after a pause of so many seconds and, if `warmed`, calls not timed."""
     time.sleep(after)
     with prepared.around():
-        if warmed:
+        for _ in range(WARMING_CALLS if warmed else 0):
             prepared.call()
         start = time.perf_counter(), time.process_time(), time.thread_time()
         prepared.call()
