@@ -1,0 +1,69 @@
+"""The attention modules of torch, transformers and headwise, as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from transformers import BertConfig, GPT2Config, GPTNeoXConfig, LlamaConfig, PretrainedConfig, ViTConfig
+from transformers.models.bert.modeling_bert import BertAttention, BertSelfAttention
+from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
+from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXAttention
+from transformers.models.llama.modeling_llama import LlamaAttention
+from transformers.models.vit.modeling_vit import ViTAttention
+
+import headwise as hw
+from headwise.nn.compat import TorchMultiheadAttention
+from headwise.verbs.check.asking import Role
+
+from .asking_it import inputs_for, right_readings, subject
+
+
+def eager(config: PretrainedConfig) -> PretrainedConfig:
+    config._attn_implementation = "eager"
+    return config
+
+
+WIDTHS = {"hidden_size": 24, "num_attention_heads": 4}
+LLAMA = {**WIDTHS, "num_key_value_heads": 2, "head_dim": 8}
+MODULES: dict[str, tuple[Callable[[], nn.Module], str]] = {
+    "torch": (lambda: nn.MultiheadAttention(24, 4), "qbd"),
+    "torch, batch first": (lambda: nn.MultiheadAttention(24, 4, batch_first=True), "bqd"),
+    "torch, other inputs": (lambda: nn.MultiheadAttention(24, 4, kdim=7, vdim=9, batch_first=True), "bqd"),
+    "stand-in": (lambda: TorchMultiheadAttention(24, 4), "qbd"),
+    "headwise": (lambda: hw.MultiHeadAttention(23, 6, num_kv_heads=2, head_dim=5, value_head_dim=7), "bqd"),
+    "llama": (lambda: LlamaAttention(eager(LlamaConfig(**LLAMA)), 0), "bqd"),
+    "gpt2": (lambda: GPT2Attention(eager(GPT2Config(n_embd=24, n_head=4)), layer_idx=0), "bqd"),
+    "gpt-neox": (lambda: GPTNeoXAttention(eager(GPTNeoXConfig(**WIDTHS)), 0), "bqd"),
+    "bert": (lambda: BertSelfAttention(eager(BertConfig(**WIDTHS))), "bqd"),
+    "vit": (lambda: ViTAttention(eager(ViTConfig(**WIDTHS))), "bqd"),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_one_reading_of_their_weights_reproduces_what_they_answer(name: str) -> None:
+    torch.manual_seed(4)
+    make, axes = MODULES[name]
+    found = subject(make())
+    assert right_readings(found, axes=axes) == [0]
+    assert found.axes == (axes if name.startswith(("torch", "stand-in")) else None)
+
+
+def test_torch_s_takes_masks_as_it_wants_them() -> None:
+    found = subject(nn.MultiheadAttention(24, 4, batch_first=True))
+    hidden = torch.rand(2, 1, 7, 11) > 0.6
+    hidden[..., 0] = False
+    with_mask = found.answer(inputs_for(found, mask=hidden), axes="bqd")
+    by_head = found.answer(inputs_for(found, mask=hidden.expand(2, 4, 7, 11).flatten(0, 1)), axes="bqd")
+    assert torch.equal(with_mask.output, by_head.output)
+    assert with_mask.weights.shape == (2, 7, 11)
+    assert torch.equal(with_mask.weights[hidden[:, 0]], torch.zeros(int(hidden.sum())))
+    assert found.answer(inputs_for(found, need_weights=False), axes="bqd").weights is None
+
+
+def test_bert_s_block_with_its_residual_holds_its_four_projections() -> None:
+    found = subject(BertAttention(eager(BertConfig(**WIDTHS))))
+    assert found.projections()[0].output.weight.shape == (24, 24)
+    assert Role.KEY not in found.takes
