@@ -38,9 +38,9 @@ def main() -> None:
         question = None
         for number, unit in enumerate(request["units"]):
             case = _case(unit["case"])
+            tell(begun=number)
             if question is None or question.case != case:
                 question = Question(case)
-            tell(begun=number)
             form = Form(unit["form"]["name"], tuple(unit["form"]["statements"]))
             tell(found=asdict(question.asked(backend, form)))
 

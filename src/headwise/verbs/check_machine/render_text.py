@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headwise.verbs.check_machine.result import Examined, Finding, MachineCheck
+from headwise.verbs.check_machine.result import Examined, Finding, MachineCheck, Verdict
 from headwise.verbs.terminal import printable, several
 
 _STYLES = {"right": "green", "differs": "yellow", "wrong": "bold red"}
@@ -55,10 +55,11 @@ def _table(found: MachineCheck, present: Sequence[Examined]) -> Table:
 
 
 def _cell(each: Examined, group: str) -> Text:
-    verdicts = list(each.verdicts(group).values())
+    verdicts = [*each.verdicts(group).values()]
+    marks: dict[Verdict, str] = {"right": "", "differs": "~", "wrong": "!"}
     text = Text()
-    for verdict, mark in (("right", ""), ("differs", "~"), ("wrong", "!")):
-        count = sum(verdict == each for each in verdicts)
+    for verdict, mark in marks.items():
+        count = verdicts.count(verdict)
         if count:
             text.append(f"{mark}{count}", style=_STYLES[verdict])
     return text or Text("-", style="dim")
@@ -103,7 +104,8 @@ def _numbers(finding: Finding) -> str:
     if not isinstance(found, float) or not isinstance(exact, float):
         return f"gives {found}, exact is {exact}"
     digits = next((digits for digits in (4, 8) if f"{found:.{digits}g}" != f"{exact:.{digits}g}"), 17)
-    return f"gives {found:.{digits}g}, exact is {exact:.{digits}g}"
+    limit = f", allowed are {finding.limit:.0e}" if finding.verdict == "wrong" else ""
+    return f"gives {found:.{digits}g}, exact is {exact:.{digits}g}{limit}"
 
 
 def _more(alike: Sequence[Finding]) -> str:
@@ -111,26 +113,20 @@ def _more(alike: Sequence[Finding]) -> str:
 
 
 def _print_refusals(found: MachineCheck, present: Sequence[Examined], console: Console) -> None:
-    """Print what is missing, and why a backend has no form of a case: reasons with how many cases each."""
+    """Print why a backend has no column, or no form of some cases: each reason with its number of cases."""
     console.print()
     for each in found.examined:
         cases: dict[str, set[tuple[str, str]]] = {}
         for finding in each.findings:
             if finding.verdict == "cannot":
                 cases.setdefault(str(finding.reason), set()).add((finding.group, finding.case))
+        told = "; ".join(f"{reason} ({len(of)})" for reason, of in cases.items())
         if each.missing is not None:
             told = each.missing
-        elif each not in present:
-            told = max(cases, key=lambda reason: len(cases[reason]), default="asked nothing")
-        else:
-            told = "; ".join(f"{reason} ({len(of)})" for reason, of in cases.items())
+        elif told and each in present:
+            told = f"no form of some cases: {told}"
         if told:
-            console.print(
-                f"- {each.label} has no form of: {printable(told)}"
-                if each in present
-                else f"- {each.label}: {printable(told)}",
-                style="dim",
-            )
+            console.print(Text(f"- {each.label}: {printable(told)}", style="dim"))
 
 
 def _sentence(found: MachineCheck) -> Text:

@@ -11,21 +11,25 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from threading import Event
 from typing import Any
 
 from headwise.verbs.check_machine.backends.backend import Backend, Form
 from headwise.verbs.check_machine.case import Case
-from headwise.verbs.check_machine.result import Examined, Finding
+from headwise.verbs.check_machine.result import Examined, Finding, Verdict
 from headwise.verbs.libraries import CannotRunError
+from headwise.verbs.machine import usable_cpus
 
-# Far more than any case takes, a kernel's first compilation on a busy machine included.
-PATIENCE_SECONDS = 180.0
+# Far more than any case takes where every process that wants a processor has one, a kernel's first
+# compilation included. Where so many times as many are wanted, it is so many times as much.
+PATIENCE_SECONDS = 90.0
+_STARTING_SECONDS = 90.0
 # After so many crashes the rest is not asked: each costs a new process.
 MOST_CRASHES = 3
 _LOOK_UP_SECONDS = 0.2
+_ENDING_SECONDS = 10.0
 # The parent's own search path: the child must find this headwise, however the parent found it.
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -42,11 +46,11 @@ class Unit:
 
 
 class _EndedError(Exception):
-    """A child ended, or was ended, before it had answered everything."""
+    """A child ended, or was ended, before all was answered; `answered` is None if nothing was begun."""
 
-    def __init__(self, begun: int | None, reason: str, *, hung: bool = False) -> None:
+    def __init__(self, answered: int | None, reason: str, *, hung: bool = False) -> None:
         super().__init__(reason)
-        self.begun, self.reason, self.hung = begun, reason, hung
+        self.answered, self.reason, self.hung = answered, reason, hung
 
 
 def units_of(backend: Backend, cases: Sequence[Case]) -> tuple[list[Unit], list[Finding]]:
@@ -74,7 +78,7 @@ def examine(
     """Return what a backend made of the cases; `tell` hears of each before it is asked.
 
     A crash is a wrong answer to the case, and a new process goes on behind it. A backend that does not answer
-    in `patience` seconds is asked nothing more.
+    in `patience` seconds is asked nothing more; they are longer on a crowded machine.
     """
     units, findings = units_of(backend, cases)
     crashes = 0
@@ -86,13 +90,14 @@ def examine(
         except CannotRunError as absence:
             return Examined(backend.name, backend.label, (), missing=str(absence))
         except _EndedError as end:
-            if end.begun is None:
+            if end.answered is None:
                 return Examined(backend.name, backend.label, tuple(findings), missing=end.reason)
-            findings.append(_of(backend, units[end.begun], end))
-            units, crashes = units[end.begun + 1 :], crashes + 1
+            verdict: Verdict = "cannot" if end.hung else "wrong"
+            findings.append(_unanswered(backend, units[end.answered], verdict, end.reason))
+            units, crashes = units[end.answered + 1 :], crashes + 1
             if end.hung or crashes == MOST_CRASHES:
                 why = "it did not answer before" if end.hung else f"it crashed {crashes} times before"
-                findings += [_finding(backend, unit, "cannot", f"not asked: {why}") for unit in units]
+                findings += [_unanswered(backend, unit, "cannot", f"not asked: {why}") for unit in units]
                 break
     return Examined(backend.name, backend.label, tuple(findings))
 
@@ -112,21 +117,24 @@ def _answers(
         _EndedError: the child ended too early.
 
     """
-    begun = None
+    begun = answered = 0
     with _child(backend, units) as (process, pipe):
         for line in _lines(pipe, stop=stop, patience=patience):
             if line is None:
-                raise _EndedError(begun, f"no answer within {patience:.0f} seconds", hung=True)
+                raise _EndedError(answered, f"no answer within {patience:g} seconds", hung=True)
             message = json.loads(line)
             if "missing" in message:
                 raise CannotRunError(message["missing"])
             if "begun" in message:
-                begun = message["begun"]
-                tell(backend, units[begun])
+                begun += 1
+                tell(backend, units[message["begun"]])
             else:
+                answered += 1
                 yield _told(message["found"])
-        if process.wait() or begun != len(units) - 1:
-            raise _EndedError(begun, _how_it_ended(process.returncode))
+        if answered < len(units):
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_ENDING_SECONDS)
+            raise _EndedError(answered if begun else None, _how_it_ended(process.returncode))
 
 
 @contextmanager
@@ -155,26 +163,27 @@ def _child(backend: Backend, units: Sequence[Unit]) -> Iterator[tuple[subprocess
 
 def _lines(pipe: int, *, stop: Event, patience: float) -> Iterator[bytes | None]:
     """Yield what comes, line by line, until the end; None where nothing comes for too long, or on `stop`."""
-    waiting, since = b"", time.monotonic()
-    while True:
+    waiting, since, allowed = b"", time.monotonic(), max(patience, _STARTING_SECONDS)
+    while not stop.is_set() and time.monotonic() - since <= allowed * _crowding():
         readable, _, _ = select.select([pipe], [], [], _LOOK_UP_SECONDS)
-        if readable:
-            read = os.read(pipe, 65536)
-            if not read:
-                return
-            *whole, waiting = (waiting + read).split(b"\n")
-            yield from whole
-            since = time.monotonic()
-        elif stop.is_set() or time.monotonic() - since > patience:
-            yield None
+        if not readable:
+            continue
+        read = os.read(pipe, 65536)
+        if not read:
+            return
+        *whole, waiting = (waiting + read).split(b"\n")
+        yield from whole
+        since, allowed = time.monotonic(), patience
+    yield None
 
 
-def _of(backend: Backend, unit: Unit, end: _EndedError) -> Finding:
-    return _finding(backend, unit, "cannot" if end.hung else "wrong", end.reason, line=unit.form.source)
+def _crowding() -> float:
+    """Return how many processes want each processor; 1 where there is one for each."""
+    return max(1.0, os.getloadavg()[0] / usable_cpus())
 
 
-def _finding(backend: Backend, unit: Unit, verdict: Any, reason: str, line: str | None = None) -> Finding:
-    case = unit.case
+def _unanswered(backend: Backend, unit: Unit, verdict: Verdict, reason: str) -> Finding:
+    case, line = unit.case, unit.form.source if verdict == "wrong" else None
     return Finding(backend.name, case.group, case.name, unit.form.name, verdict, reason=reason, line=line)
 
 
@@ -186,7 +195,9 @@ def _told(found: dict[str, Any]) -> Finding:
     return Finding(**given)
 
 
-def _how_it_ended(returncode: int) -> str:
+def _how_it_ended(returncode: int | None) -> str:
+    if returncode is None:
+        return "the process answered no more, and did not end"
     if returncode < 0:
         return f"the process crashed: {signal.Signals(-returncode).name}"
     return f"the process ended by itself, with exit status {returncode}"

@@ -43,6 +43,12 @@ class FlexAttention(Backend):
         call = f"{made} = torch.compile(flex_attention, dynamic=False)({', '.join(given)})"
         yield Form("", (imported, *case.setup(), *_tables(case), call))
 
+    def gist(self, error: Exception) -> str:
+        """Return what the compiler of torch says, and what mends it where there is none for C++."""
+        if "InvalidCxxCompiler" in repr(error):
+            return "torch.compile found no working C++ compiler; install g++"
+        return super().gist(error)
+
     def tidy(self) -> None:
         """Forget what was compiled: torch gives up on a function after some compilations."""
         super().tidy()

@@ -61,6 +61,7 @@ def _form(case: Case, name: str, masks: list[str]) -> Form:
         name,
         (
             "import jax, numpy",
+            'jax.config.update("jax_platforms", "cpu")',
             *(('jax.config.update("jax_enable_x64", True)',) if case.dtype == "float64" else ()),
             *case.setup(),
             "r = lambda x: jax.numpy.asarray(x.reshape((1,) * (4 - x.ndim) + x.shape).numpy())",
