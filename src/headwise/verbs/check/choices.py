@@ -131,8 +131,21 @@ class Choices:
 
     def empties(self, recipe: Recipe) -> tuple[Change, ...]:
         """Return what may stand where a softmax sees nothing."""
-        names = ("zero", "nan", "mean", "other") if recipe.softmax == "keys" else ("zero", "nan", "mean")
-        return tuple({"empty": name} for name in names)
+        names = ("zero", "nan", "mean")
+        # Where whole rows are hidden by a fault, leaving them open would leave nothing to tell it by.
+        open_too = recipe.softmax == "keys" and recipe.padding != "on queries"
+        return tuple({"empty": name} for name in ((*names, "other") if open_too else names))
+
+    def sides(self) -> tuple[Change, ...]:
+        """Return to which sides a window may reach where nothing else hides what lies ahead."""
+        return tuple({"window_sides": sides} for sides in ("both", "left"))
+
+
+def is_two_sided(probe: Probe, recipe: Recipe) -> bool:
+    """Whether it shows to which sides a window reaches."""
+    options = probe.inputs.options
+    windowed = recipe.window or options.get(Role.WINDOW)
+    return bool(windowed) and not (recipe.causal or options.get(Role.CAUSAL))
 
 
 def is_uneven(probe: Probe, recipe: Recipe) -> bool:

@@ -11,7 +11,7 @@ import torch
 from headwise.verbs.check.asking import Form, Role
 from headwise.verbs.check.dropout import InTraining, in_training
 from headwise.verbs.check.examined import Examined
-from headwise.verbs.check.interview import ask_probe
+from headwise.verbs.check.interview import Asked, ask_probe
 from headwise.verbs.check.masked import Empty, empty_rows, lets_nan_through
 from headwise.verbs.check.probes import HUGE, Probe
 from headwise.verbs.check.recipe import Recipe
@@ -140,13 +140,14 @@ def _of_masks(examined: Examined, recipe: Recipe) -> Iterator[tuple[str, str]]:
     answered = {asked.probe.name: asked for asked in examined.asked if asked.answer is not None}
     takes = examined.subject.takes
     if Role.MASK in takes:
-        handed = answered["mask"].handed if "mask" in answered else None
-        as_what = f" (handed over as {handed})" if handed not in (None, "boolean") else ""
-        yield "boolean mask", _MASKS[recipe.mask_means] + as_what if "mask" in answered else "refused"
-        yield "float mask", _FLOATS[recipe.float_mask] if "float mask" in answered else "refused"
+        yield "boolean mask", _handed(answered.get("mask"), _MASKS[recipe.mask_means])
+        yield "float mask", _handed(answered.get("float mask"), _FLOATS[recipe.float_mask])
     if Role.PADDING in takes:
-        means = "ignore" if recipe.padding_means == "ignore" else "attend"
-        yield "padding mask", f"True means {means}" if "padding" in answered else "refused"
+        yield "padding mask", _handed(answered.get("padding"), _MASKS[recipe.padding_means])
+
+
+def _handed(asked: Asked | None, means: str) -> str:
+    return "refused" if asked is None else f"{means}; handed over as {asked.handed}"
 
 
 def _of_hidden(seen: Seen) -> Iterator[tuple[str, str]]:

@@ -1,9 +1,11 @@
-"""The subject is asked every probe, in the dtypes of masks that it understands."""
+"""The subject is asked every probe, in the shapes and dtypes of masks that it understands."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -24,7 +26,7 @@ class Asked:
 
     - answer: None where the subject refused
     - refusal: what it raised, or None
-    - handed: the dtype in which a mask was handed over, or None
+    - handed: the dtype and shape in which a mask was handed over, or None
     """
 
     probe: Probe
@@ -42,8 +44,8 @@ def interview(ask: Ask, probes: list[Probe]) -> list[Asked]:
     """
     first, *others = probes
     found = [Asked(first, ask(first.inputs))]
-    preferred: dict[Role, str] = {}
-    found += [ask_probe(ask, probe, preferred) for probe in others]
+    understood: dict[Role, str] = {}
+    found += [ask_probe(ask, probe, understood) for probe in others]
     return found
 
 
@@ -66,22 +68,26 @@ def order_matters(ask: Ask, probe: Probe) -> bool:
     return not float((rows[0] - rows[1]).abs().max()) <= _UNMOVED[inputs.query.dtype] * largest
 
 
-def ask_probe(ask: Ask, probe: Probe, preferred: dict[Role, str] | None = None) -> Asked:
-    """Ask one probe; `preferred` is, by role, the dtype that masks are tried in first, and is kept up."""
-    preferred = {} if preferred is None else preferred
+def ask_probe(ask: Ask, probe: Probe, understood: dict[Role, str] | None = None) -> Asked:
+    """Ask one probe, with its masks in each way until one is understood.
+
+    Args:
+        ask: how to ask.
+        probe: what to ask.
+        understood: by role, the way that was understood before; it is tried first, and kept up.
+
+    """
+    understood = {} if understood is None else understood
     refusal = None
-    masked = next((role for role in (Role.MASK, Role.PADDING) if role in probe.inputs.options), None)
-    ways = list(_ways(probe.inputs, masked))
-    ways.sort(key=lambda way: masked in preferred and way[0] != preferred[masked])
-    for handed, inputs in ways:
+    for handed, inputs in _ways(probe.inputs, understood):
         try:
             answer = _answer(ask, replace(probe, inputs=inputs))
         except SubjectError as fault:
             refusal = refusal or str(fault)
             continue
-        if masked is not None:
-            preferred.setdefault(masked, handed)
-        return Asked(probe, answer, handed=handed if masked else None)
+        for role, way in handed.items():
+            understood.setdefault(role, way)
+        return Asked(probe, answer, handed=next(iter(handed.values()), None))
     return Asked(probe, None, refusal=refusal)
 
 
@@ -92,13 +98,47 @@ def _answer(ask: Ask, probe: Probe) -> Answer:
     return ask(replace(probe.inputs, options=options))
 
 
-def _ways(inputs: Inputs, masked: Role | None) -> Iterator[tuple[str, Inputs]]:
-    """Yield the inputs with the mask in every dtype in which people hand masks over."""
-    if masked is None:
-        yield "", inputs
+def _ways(inputs: Inputs, understood: dict[Role, str]) -> Iterator[tuple[dict[Role, str], Inputs]]:
+    """Yield the inputs with masks in every shape and dtype in which people hand them over."""
+    batch, dtype = inputs.query.shape[0], inputs.query.dtype
+    forms: dict[Role, list[tuple[str, Tensor]]] = {}
+    for role in (Role.MASK, Role.PADDING, Role.BIAS):
+        if role in inputs.options:
+            # Dtypes outside: code that takes no booleans takes them in no shape.
+            forms[role] = [
+                (f"{typed} {shape}", given)
+                for typed, mask in _dtypes(inputs.options[role], dtype)
+                for shape, given in _shapes(mask, batch, role)
+            ]
+            before = understood.get(role)
+            forms[role] = sorted(forms[role], key=partial(_is_another, before))
+    for chosen in product(*forms.values()):
+        given = {role: mask for role, (_, mask) in zip(forms, chosen, strict=True)}
+        handed = {role: way for role, (way, _) in zip(forms, chosen, strict=True)}
+        yield handed, replace(inputs, options={**inputs.options, **given})
+
+
+def _is_another(before: str | None, form: tuple[str, Tensor]) -> bool:
+    return before is not None and form[0] != before
+
+
+def _shapes(mask: Tensor, batch: int, masked: Role) -> Iterator[tuple[str, Tensor]]:
+    if masked is Role.PADDING:
+        yield "[batch, keys]", mask
+        yield "[batch, 1, 1, keys]", mask[:, None, None, :]
         return
-    for dtype, given in _dtypes(inputs.options[masked], inputs.query.dtype):
-        yield dtype, replace(inputs, options={**inputs.options, masked: given})
+    if masked is Role.BIAS:
+        yield "[1, heads, queries, keys]", mask
+        yield "[heads, queries, keys]", mask[0]
+        yield "[batch, heads, queries, keys]", mask.expand(batch, -1, -1, -1)
+        return
+    if mask.dim() == 2:
+        yield "[queries, keys]", mask
+        mask = mask[None, None]
+    # Three axes before four: where code adds an axis, four would become five, which some operations let pass.
+    whole = mask.expand(batch, -1, -1, -1)
+    yield "[batch, queries, keys]", whole[:, 0]
+    yield "[batch, 1, queries, keys]", whole
 
 
 def _dtypes(mask: Tensor, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:

@@ -9,7 +9,7 @@ from math import comb
 from typing import Any
 
 from headwise.verbs.check.asking import Form, Role
-from headwise.verbs.check.choices import Choices, is_uneven
+from headwise.verbs.check.choices import Choices, is_two_sided, is_uneven
 from headwise.verbs.check.comparing import Distance, Question, worst
 from headwise.verbs.check.faults import Change, Entry
 from headwise.verbs.check.recipe import CannotComputeError, Recipe
@@ -180,6 +180,8 @@ class Search:
         opened: dict[str, tuple[Change, ...]] = {}
         if "alignment" not in decided and is_uneven(question.probe, recipe):
             opened["alignment"] = self._choices.alignments()
+        if "sides" not in decided and is_two_sided(question.probe, recipe):
+            opened["sides"] = self._choices.sides()
         if "masks" not in decided and Role.MASK in options:
             opened["masks"] = self._choices.masks()
         if "padding" not in decided and Role.PADDING in options:

@@ -34,7 +34,7 @@ OF_HEADS = (
         "heads-share-weights",
         "All heads use the weights of the first.",
         "Give each head its own slice of the projections, or its own module.",
-        *each("shared_head", "query key value", "query", "query key", "key value"),
+        *each("shared_head", "query key value", "query", "query key"),
     ),
     entry(
         "kv-heads-tiled",

@@ -121,9 +121,9 @@ OF_CAUSALITY = (
         {"windowing": "ignored"},
     ),
     entry(
-        "window-on-one-side",
-        "The window reaches as far ahead as back, or hides what lies ahead by its width alone.",
+        "window-sees-ahead",
+        "The window stands in the place of the causal mask, and reaches as far ahead as back.",
         "Combine the window with the causal mask.",
-        {"windowing": "both sides", "causality": "ignored"},
+        {"windowing": "not causal"},
     ),
 )

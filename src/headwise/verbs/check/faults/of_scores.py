@@ -7,43 +7,43 @@ from headwise.verbs.check.faults.entry import each, entry
 OF_SCALE = (
     entry(
         "scale-missing",
-        "query . key is not scaled.",
+        "The scores are not scaled.",
         "Multiply query . key by head_dim ** -0.5.",
         {"scaling": "missing"},
     ),
     entry(
         "scale-by-d-model",
-        "query . key is scaled by the width of the model, d_model ** -0.5, not by that of a head.",
+        "The scores are scaled by the width of the model, d_model ** -0.5, not by that of a head.",
         "Multiply query . key by head_dim ** -0.5.",
         {"scaling": "d_model"},
     ),
     entry(
         "scale-squared",
-        "query . key is divided by head_dim, not by its square root; or it is scaled twice.",
+        "The scores are divided by head_dim, not by its square root; or it is scaled twice.",
         "Multiply query . key by head_dim ** -0.5, once.",
         {"scaling": "squared"},
     ),
     entry(
         "scale-by-head-count",
-        "query . key is scaled by the number of heads, num_heads ** -0.5, not by the width of a head.",
+        "The scores are scaled by the number of heads, num_heads ** -0.5, not by the width of a head.",
         "Multiply query . key by head_dim ** -0.5.",
         {"scaling": "heads"},
     ),
     entry(
         "scale-multiplied",
-        "query . key is multiplied by the square root of head_dim, not divided by it.",
+        "The scores are multiplied by the square root of head_dim, not divided by it.",
         "Divide query . key by head_dim ** 0.5.",
         {"scaling": "multiplied"},
     ),
     entry(
         "scale-by-length",
-        "query . key is scaled by the number of keys, kv_len ** -0.5: the size of another axis was read.",
+        "The scores are scaled by the number of keys, kv_len ** -0.5: the size of another axis was read.",
         "Read head_dim from the last axis of query: query.shape[-1].",
         {"scaling": "kv_len"},
     ),
     entry(
         "scale-by-value-dim",
-        "query . key is scaled by the width of a head of value, not of query and key.",
+        "The scores are scaled by the width of a head of value, not of query and key.",
         "Read head_dim from query, since value may have another width.",
         {"scaling": "value"},
     ),
@@ -97,7 +97,7 @@ OF_SOFTMAX = (
 OF_SIXTEEN_BITS = (
     entry(
         "overflow-in-16-bits",
-        "query . key is computed in float16, where it overflows at 65504.",
+        "The scores are computed in float16, where it overflows at 65504.",
         "Scale the query before the product, or compute scores in float32 or bfloat16.",
         {"precision": "float16 overflow"},
         is_last_resort=True,

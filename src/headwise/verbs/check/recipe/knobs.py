@@ -50,7 +50,7 @@ class Recipe:
     tensors_swapped: Literal["query key", "key value"] | None = None
     projection_biases: bool = True
     split: Literal["right", "view", "width major", "fused view", "fused head view"] = "right"
-    shared_head: Literal["query key value", "query", "query key", "key value"] | None = None
+    shared_head: Literal["query key value", "query", "query key"] | None = None
     rotary: Literal[
         "right",
         "interleaved",
@@ -80,7 +80,7 @@ class Recipe:
         "right", "ignored", "always", "one ahead", "hides self", "inverted", "added", "hidden added"
     ] = "right"
     upper_left: bool = False
-    windowing: Literal["right", "ignored", "one more", "one less", "both sides"] = "right"
+    windowing: Literal["right", "ignored", "one more", "one less", "not causal"] = "right"
     masking: Literal["right", "ignored", "inverted", "added", "as boolean", "transposed"] = "right"
     padding: Literal["right", "ignored", "inverted", "added", "on queries"] = "right"
     hidden_score: float | None = None

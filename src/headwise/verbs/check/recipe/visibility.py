@@ -46,6 +46,9 @@ def _by_position(found: Shown, lengths: Lengths, options: Mapping[Role, Any], re
     window = recipe.window or options.get(Role.WINDOW)
     if recipe.windowing == "ignored":
         window = None
+    # A window that stands in the place of the causal mask reaches ahead as far as back.
+    takes_its_place = window is not None and recipe.windowing == "not causal"
+    causal = causal and not takes_its_place
     rows, keys = torch.arange(lengths.seq_len)[:, None], torch.arange(lengths.kv_len)
     # How far a key lies ahead of its row's own place.
     ahead = keys - rows - _offset(lengths, recipe)
@@ -61,8 +64,7 @@ def _by_position(found: Shown, lengths: Lengths, options: Mapping[Role, Any], re
     if window is not None:
         width = window + {"one more": 1, "one less": -1}.get(recipe.windowing, 0)
         visible = visible & (ahead > -width)
-        both = recipe.window_sides == "both" and not causal
-        if both or recipe.windowing == "both sides":
+        if takes_its_place or (recipe.window_sides == "both" and not causal):
             visible = visible & (ahead < width)
     return Shown(visible, added)
 
