@@ -80,10 +80,10 @@ def in_file(target: str) -> InFile | None:
 
     """
     if target.endswith(".py"):
-        return InFile(Path(target).expanduser(), "")
+        return InFile(Path(target), "")
     path, colon, name = target.rpartition(":")
     if colon and path.endswith(".py"):
-        return InFile(Path(path).expanduser(), name.strip())
+        return InFile(Path(path), name.strip())
     return None
 
 

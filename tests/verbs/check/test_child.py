@@ -98,8 +98,11 @@ def test_a_process_that_ends_badly_is_told_in_a_sentence(
 
 
 def test_a_file_that_forks_answers_once(tmp_path: Path) -> None:
-    file = attend_file(tmp_path, f"import os\nos.fork()\n{UNSCALED}")
-    assert check_file(file, "attend", options=SIZES).fault_names == ("scale-missing",)
+    # The copy is first, and would be taken for wrong if it answered.
+    forks = "import os\nis_copy = not (pid := os.fork())\nif pid: os.waitpid(pid, 0)"
+    body = "return query * 3 if is_copy else torch.softmax(query @ key.mT / 8**0.5, dim=-1) @ value"
+    file = attend_file(tmp_path, f"import torch\n{forks}\ndef attend(query, key, value):\n    {body}\n")
+    assert check_file(file, "attend", options=SIZES).is_right
 
 
 def test_an_exit_while_it_is_asked_is_a_refusal(tmp_path: Path) -> None:
@@ -110,7 +113,12 @@ def test_an_exit_while_it_is_asked_is_a_refusal(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "message"), [("nonesuch.py", "nonesuch.py does not exist; name a"), (".", "is no file; name a")]
+    ("path", "message"),
+    [
+        ("nonesuch.py", "nonesuch.py does not exist; name a"),
+        (".", "is no file; name a"),
+        ("x" * 5000 + ".py", "xx.py cannot be looked at: File name too long; name a"),
+    ],
 )
 def test_a_file_that_is_not_there_is_refused_before_anything_runs(
     path: str, message: str, monkeypatch: pytest.MonkeyPatch

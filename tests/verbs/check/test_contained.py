@@ -7,7 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -31,7 +31,7 @@ Run = Callable[..., Heard]
 def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A worker that runs the code it is given, without anything that takes time to load."""
     (tmp_path / "light_worker.py").write_text(WORKER)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     return tmp_path
 
 
@@ -214,8 +214,9 @@ def test_one_that_stops_what_watches_over_it_is_ended(
     wait_until(lambda: not any(map(is_alive, pids)))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_it_ends_when_the_process_that_waits_for_it_ends(worker: Path, number: signal.Signals) -> None:
+@pytest.fixture
+def waiting(worker: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that waits for a worker which never ends."""
     code = """
         import os, subprocess, time
         started = subprocess.Popen(["sleep", "1000"], start_new_session=True)
@@ -233,11 +234,33 @@ def test_it_ends_when_the_process_that_waits_for_it_ends(worker: Path, number: s
         ],
         stderr=subprocess.DEVNULL,
     )
+    yield waiting
+    waiting.kill()
+    waiting.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_it_ends_when_the_process_that_waits_for_it_ends(
+    worker: Path, waiting: subprocess.Popen[bytes], number: signal.Signals
+) -> None:
     pids = pids_in(worker / "pids")
     assert all(map(is_alive, pids))
     os.kill(waiting.pid, number)
     waiting.wait(60)
     wait_until(lambda: not any(map(is_alive, pids)))
+
+
+def test_it_ends_when_all_who_watch_over_it_are_killed_at_once(
+    worker: Path, waiting: subprocess.Popen[bytes]
+) -> None:
+    own, warden, started = pids_in(worker / "pids")
+    # Stopped, neither can see to it that the others end.
+    for pid in (waiting.pid, warden):
+        os.kill(pid, signal.SIGSTOP)
+    for pid in (waiting.pid, warden):
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not is_alive(own))
+    os.kill(started, signal.SIGKILL)  # which nobody is left to find
 
 
 def test_one_that_does_not_start_in_time_is_stopped(

@@ -120,6 +120,14 @@ def test_an_error_beside_the_file_is_told_with_the_line_that_led_there() -> None
         load_from_file(file, "attend")
 
 
+def test_an_error_of_the_package_around_the_file_is_told_with_its_place() -> None:
+    written("broken_package/__init__.py", "\n1 / 0")
+    file = written("broken_package/f.py", "def attend(): ...")
+    message = r"^broken_package/f\.py cannot be imported: ZeroDivisionError: division by zero \(at "
+    with pytest.raises(ArgumentError, match=message + r".*broken_package/__init__\.py:2 \(1 / 0\)\)$"):
+        load_from_file(file, "attend")
+
+
 def test_a_file_that_is_not_utf_8_is_told() -> None:
     Path("f.py").write_bytes(b"x = '\xff'\n")
     with pytest.raises(ArgumentError, match=r"f\.py cannot be imported: SyntaxError: \(unicode error\)"):

@@ -50,9 +50,7 @@ def check_file(
         HeadwiseError: whatever `check` raises.
 
     """
-    if not path.is_file():
-        what = "is no file" if path.exists() else "does not exist"
-        raise ArgumentError(f"{path} {what}; name a Python file and what to check in it, as in FILE.py:NAME")
+    _refuse_absent(path)
     request = {"path": str(path), "name": name, "options": dict(options)}
     heard = run_contained(_WORKER, request, seconds=seconds, memory_bytes=memory_bytes)
     if (found := heard.told("result")) is not None:
@@ -62,6 +60,15 @@ def check_file(
     if (failed := heard.told("failed")) is not None:
         raise _failure(str(failed))
     raise ArgumentError(f"{path} {_why_none(path, heard, seconds, memory_bytes)}")
+
+
+def _refuse_absent(path: Path) -> None:
+    try:
+        what = None if path.is_file() else "is no file" if path.exists() else "does not exist"
+    except OSError as error:
+        what = f"cannot be looked at: {error.strerror}"
+    if what is not None:
+        raise ArgumentError(f"{path} {what}; name a Python file and what to check in it, as in FILE.py:NAME")
 
 
 def _result(path: Path, document: Any) -> CheckResult:

@@ -18,7 +18,7 @@ from typing import IO, Any
 START_SECONDS = 180.0
 # What the warden may take to end what it watches over.
 GRACE_SECONDS = 20.0
-LARGEST_LINE_BYTES = 64 << 20
+LARGEST_LINE_BYTES = 4 << 20
 PRINTED_BYTES = 4096
 _CHUNK_BYTES = 1 << 16
 _LOOK_EVERY_SECONDS = 0.05

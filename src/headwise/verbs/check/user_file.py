@@ -13,6 +13,7 @@ from typing import Any
 
 from headwise.errors import ArgumentError
 from headwise.models.short_cause import short_cause
+from headwise.verbs.check.subject.raised import place_of
 
 NAMES_SHOWN = 12
 
@@ -120,7 +121,7 @@ def _told(error: BaseException) -> str:
 
 
 def _where(error: BaseException, path: Path) -> str:
-    """Return the line of the file at which an error arose, as the end of a sentence."""
+    """Return where an error arose, in the file if it went through it, as the end of a sentence."""
     if isinstance(error, SyntaxError) and error.lineno is not None:
         return f" (line {error.lineno} of {Path(error.filename or path).name})"
     lines = [
@@ -128,7 +129,11 @@ def _where(error: BaseException, path: Path) -> str:
         for frame in traceback.extract_tb(error.__traceback__)
         if Path(frame.filename) == path.absolute() and frame.lineno is not None
     ]
-    return f" (line {lines[-1]} of {path.name})" if lines else ""
+    if lines:
+        return f" (line {lines[-1]} of {path.name})"
+    # Of a package's own __init__.py, say, which is imported before the file.
+    place = place_of(error, None)
+    return f" (at {place})" if place else ""
 
 
 def _hint(error: BaseException) -> str:

@@ -28,7 +28,6 @@ def work(request: dict[str, Any], answers: int) -> None:
     _write(answers, '{"started": true}')
     try:
         target = load_from_file(Path(request["path"]), request["name"])
-        _end_if_forked(own)
         told = f'{{"result": {written(check(target, **_options(request["options"])))}}}'
     except HeadwiseError as error:
         told = _refused(error)
