@@ -202,7 +202,8 @@ def test_a_mask_of_other_sizes_cannot_be_computed():
         (Recipe(mask_means="other"), "is open"),
         (Recipe(tensors_swapped="query key"), "query and key differ in shape"),
         (Recipe(tensors_swapped="key value"), "key and value differ in shape"),
-        (Recipe(axes_mixed=True), "different shapes"),
+        (Recipe(batch_mixed=True), "cannot be mixed"),
+        (Recipe(heads_mixed=True), "different lengths"),
         (Recipe(rope=Rope(rotary_dim=12)), "do not fit the width"),
     ],
 )

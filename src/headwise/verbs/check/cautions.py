@@ -19,7 +19,6 @@ def cautions_of(examined: Examined, recipe: Recipe, seen: Seen) -> tuple[Caution
     return (
         *_about_masks(examined, recipe, seen),
         *_about_alignment(examined, recipe),
-        *_about_sixteen_bits(seen),
         *_about_calls(examined),
     )
 
@@ -58,14 +57,6 @@ def _about_alignment(examined: Examined, recipe: Recipe) -> Iterator[Caution]:
             "causal-upper-left",
             "With more keys than queries the causal mask is aligned to the first key: behind a cache, one "
             "query would see key 0 alone.",
-        )
-
-
-def _about_sixteen_bits(seen: Seen) -> Iterator[Caution]:
-    if seen.overflows:
-        yield _caution(
-            "overflow-in-16-bits",
-            "Asked in float16, it overflows where query . key is beyond 65504 before it is scaled.",
         )
 
 

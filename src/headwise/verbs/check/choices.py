@@ -95,7 +95,8 @@ class Choices:
         if Role.CAUSAL in self._subject.takes:
             return (False,)
         if self._expected.causal is None:
-            return (False, True)
+            # A window that is declared counts the keys up to the row's own.
+            return (False, True) if self._expected.window is None else (True,)
         return (bool(self._expected.causal),)
 
     def _given(self, role: Role, declared: Any, guesses: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -136,9 +137,20 @@ class Choices:
         open_too = recipe.softmax == "keys" and recipe.padding != "on queries"
         return tuple({"empty": name} for name in ((*names, "other") if open_too else names))
 
+    def behind_cache(self) -> tuple[Change, ...]:
+        """Return whether new tokens see no later one behind a cache, though they do without."""
+        return tuple({"causal_behind_cache": causal} for causal in (False, True))
+
     def sides(self) -> tuple[Change, ...]:
         """Return to which sides a window may reach where nothing else hides what lies ahead."""
-        return tuple({"window_sides": sides} for sides in ("both", "left"))
+        both = () if self._expected.window is not None else ("both",)
+        return tuple({"window_sides": sides} for sides in (*both, "left"))
+
+
+def is_open_behind_cache(probe: Probe, recipe: Recipe) -> bool:
+    """Whether it shows how new tokens that see each other before see each other behind a cache."""
+    several = probe.inputs.query.shape[-2] > 1
+    return probe.past is not None and several and not (recipe.causal or probe.inputs.options.get(Role.CAUSAL))
 
 
 def is_two_sided(probe: Probe, recipe: Recipe) -> bool:

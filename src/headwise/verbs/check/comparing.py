@@ -20,7 +20,8 @@ from headwise.verbs.check.recipe import CannotComputeError, Computation, Compute
 
 # Of the largest value; what is off by more is wrong, whatever a plain computation is off by.
 CAPS = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 1e-1}
-_LOW = {"float16": torch.float16, "float16 overflow": torch.float16, "bfloat16": torch.bfloat16}
+# Where the product itself is rounded to 16 bits, in whatever order its sums are taken.
+_LOOSE = {"float16 product": 1e-2, "bfloat16 product": 5e-2}
 # A key decides a row where all others together weigh less than this.
 _DECIDED = 1e-9
 
@@ -59,8 +60,14 @@ class Question:
             for dtype in (torch.float64, self._dtype)
         )
 
-    def distance(self, recipe: Recipe) -> Distance:
-        """Return how far the answer is from a recipe's; infinite where the recipe has none of that shape."""
+    def distance(self, recipe: Recipe, *, in_full: bool = False) -> Distance:
+        """Return how far the answer is from a recipe's; infinite where the recipe has none of that shape.
+
+        Args:
+            recipe: what it is held against.
+            in_full: whether what is allowed is worked out where the error is beyond any allowance, too.
+
+        """
         if self._is_open(recipe):
             return Distance(0.0, 0.0)
         try:
@@ -71,26 +78,28 @@ class Question:
         nothing_counts = counted is not None and self.probe.must_count and not bool(counted.any())
         if exact.output.shape != self._found.shape or nothing_counts:
             return Distance(inf, 0.0)
-        return self._measured(exact, recipe, counted)
+        return self._measured(exact, recipe, counted, in_full=in_full)
 
-    def _measured(self, exact: Computed, recipe: Recipe, counted: Tensor | None) -> Distance:
+    def _measured(
+        self, exact: Computed, recipe: Recipe, counted: Tensor | None, *, in_full: bool
+    ) -> Distance:
         found, right = self._found, exact.output
         if counted is not None:
             found, right = found[counted], right[counted]
-        low = _LOW.get(recipe.precision)
-        share = CAPS[self._dtype if low is None else low]
+        loose = _LOOSE.get(recipe.precision)
+        share = loose or CAPS[self._dtype]
         far = float((found - right).abs_().max()) if found.numel() else 0.0
-        if far > 2 * share * self._size:
+        if not in_full and far > 2 * share * self._size:
             return Distance(far, share * self._size)
         error, size = _difference(found, right)
-        if not error <= share * size or low is not None:
+        if loose is not None or not (in_full or error <= share * size):
             return Distance(error, share * size)
         return Distance(error, min(share * size, self._allowed(recipe, exact, counted, size)))
 
     def _is_open(self, recipe: Recipe) -> bool:
         """Whether a recipe leaves the answer open, for it cannot say what such a mask means."""
         mask = self.probe.inputs.options.get(Role.MASK)
-        if mask is None or recipe.masking != "right":
+        if mask is None or recipe.masking in ("added", "nonzero attends", "nonzero ignores"):
             return False
         return (recipe.mask_means if mask.dtype == torch.bool else recipe.float_mask) == "other"
 
@@ -115,9 +124,12 @@ class Question:
             rows = decided if rows is None else rows & decided
         if rows is None:
             return None
+        if recipe.heads_mixed and exact.output.dim() == 3:
+            # What is known is known of heads there, not of tokens.
+            return rows.all(dim=1, keepdim=True).expand(exact.output.shape[:2])
         if exact.output.dim() == 3:
-            return rows.mT if recipe.axes_mixed else rows
-        of_heads = rows[:, :, None] if recipe.axes_mixed else rows[:, None]
+            return rows.mT if recipe.batch_mixed else rows
+        of_heads = rows[:, :, None] if recipe.heads_mixed else rows[:, None]
         return of_heads.expand(exact.output.shape[:3])
 
 
@@ -128,11 +140,10 @@ def _difference(found: Tensor, right: Tensor) -> tuple[float, float]:
     finite = right.isfinite()
     if not bool(finite.all()):
         same = torch.equal(finite, found.isfinite()) and torch.equal(right.isnan(), found.isnan())
-        if not same:
-            return inf, 0.0
         found, right = found[finite], right[finite]
-        if right.numel() == 0:
-            return 0.0, 0.0
+        size = float(right.abs().max()) if right.numel() else 0.0
+        if not same or right.numel() == 0:
+            return (0.0 if same else inf), size
     error = float((found - right).abs().max())
     return (inf if isnan(error) else error), float(right.abs().max())
 

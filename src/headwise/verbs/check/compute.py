@@ -108,7 +108,7 @@ def check_subject(subject: Subject, expected: Expected, *, seed: int = 0) -> Che
     recipe = examined.search.closest_right() if examined.solution is None else examined.solution.recipe
     found = recipe
     if examined.solution is None and examined.steadiness.is_steady:
-        naming = examined.search.named(ENTRIES, subject.form)
+        naming = examined.search.named(ENTRIES)
         # What it does apart from its faults is seen with them.
         found = naming.explanations[0][1] if naming.explanations else recipe
     seen = see(examined, found)

@@ -80,6 +80,7 @@ def conventions_of(examined: Examined, recipe: Recipe, seen: Seen) -> tuple[Conv
         *_of_hidden(seen),
         *_of_dropout(examined, seen),
         *_of_what_returns(examined, recipe),
+        *_of_sixteen_bits(seen),
     ]
     return tuple(Convention(name, value) for name, value in rows)
 
@@ -122,7 +123,10 @@ def _of_positions(examined: Examined, recipe: Recipe) -> Iterator[tuple[str, str
             "none" if rope is None else f"{rope.pairing}, base {rope.base:g}",
         )
     by_flag = Role.CAUSAL in examined.subject.takes
-    yield "causal", "by its flag" if by_flag else ("always" if recipe.causal else "no")
+    always = "always" if recipe.causal else "no"
+    if recipe.causal_behind_cache:
+        always = "no, but behind a cache"
+    yield "causal", "by its flag" if by_flag else always
     if by_flag or recipe.causal:
         uneven = any(
             question.probe.past is not None
@@ -166,3 +170,8 @@ def _of_dropout(examined: Examined, seen: Seen) -> Iterator[tuple[str, str]]:
 def _of_what_returns(examined: Examined, recipe: Recipe) -> Iterator[tuple[str, str]]:
     yield "returned weights", weights_words(examined, recipe)
     yield "returned logsumexp", logsumexp_words(examined, recipe)
+
+
+def _of_sixteen_bits(seen: Seen) -> Iterator[tuple[str, str]]:
+    if seen.overflows is not None:
+        yield "in float16", "overflows where query . key is beyond 65504" if seen.overflows else "no overflow"

@@ -8,8 +8,8 @@ from itertools import combinations
 from math import comb
 from typing import Any
 
-from headwise.verbs.check.asking import Form, Role
-from headwise.verbs.check.choices import Choices, is_two_sided, is_uneven
+from headwise.verbs.check.asking import Role
+from headwise.verbs.check.choices import Choices, is_open_behind_cache, is_two_sided, is_uneven
 from headwise.verbs.check.comparing import Distance, Question, worst
 from headwise.verbs.check.faults import Change, Entry
 from headwise.verbs.check.recipe import CannotComputeError, Recipe
@@ -53,21 +53,20 @@ class Search:
         levels = (self._solved({}, unlike=unlike) for unlike in range(_MOST_UNLIKE + 1))
         return next((solution for solution in levels if solution is not None), None)
 
-    def named(self, entries: tuple[Entry, ...], form: Form) -> Naming:
+    def named(self, entries: tuple[Entry, ...]) -> Naming:
         """Return which fault, or else which pair of them, gives every answer.
 
         What needs fewer conventions unlike the usual is the better explanation, and one fault than two.
         """
-        usable = [entry for entry in entries if form in entry.forms]
-        ordinary = [entry for entry in usable if not entry.is_last_resort]
-        last = [entry for entry in usable if entry.is_last_resort]
+        ordinary = [entry for entry in entries if not entry.is_last_resort]
+        last = [entry for entry in entries if entry.is_last_resort]
         searches = (
             (len(ordinary), lambda: self._singles(ordinary, unlike=0)),
             (0, lambda: self._singles(ordinary, unlike=1)),
-            (comb(len(ordinary), 2), lambda: self._pairs(ordinary, unlike=0)),
-            (0, lambda: self._pairs(ordinary, unlike=1)),
             (len(last), lambda: self._singles(last, unlike=0)),
             (0, lambda: self._singles(last, unlike=1)),
+            (comb(len(ordinary), 2), lambda: self._pairs(ordinary, unlike=0)),
+            (0, lambda: self._pairs(ordinary, unlike=1)),
         )
         searched = 0
         for more, search in searches:
@@ -77,8 +76,8 @@ class Search:
         return Naming((), self._nearest(ordinary), searched)
 
     def distances(self, recipe: Recipe) -> list[Distance]:
-        """Return how far every answer is from a recipe's."""
-        return [question.distance(recipe) for question in self._questions]
+        """Return how far every answer is from a recipe's, and what is allowed."""
+        return [question.distance(recipe, in_full=True) for question in self._questions]
 
     def closest_right(self) -> Recipe:
         """Return the right recipe whose answer to the first question is nearest."""
@@ -182,6 +181,8 @@ class Search:
             opened["alignment"] = self._choices.alignments()
         if "sides" not in decided and is_two_sided(question.probe, recipe):
             opened["sides"] = self._choices.sides()
+        if "cached" not in decided and is_open_behind_cache(question.probe, recipe):
+            opened["cached"] = self._choices.behind_cache()
         if "masks" not in decided and Role.MASK in options:
             opened["masks"] = self._choices.masks()
         if "padding" not in decided and Role.PADDING in options:
@@ -201,7 +202,8 @@ class Search:
         best: tuple[tuple[int, float], Nearest] | None = None
         for faults, changes in candidates:
             for always in self._choices.always(unlike=0):
-                distances = self.distances(_turned(always, changes))
+                recipe = _turned(always, changes)
+                distances = [question.distance(recipe) for question in self._questions]
                 fitting = sum(distance.fits for distance in distances)
                 furthest = worst(distances)
                 key = (-fitting, furthest.error)

@@ -117,6 +117,12 @@ class ProbeMaker:
         order = drawn.argsort(dim=-1)
         return (drawn > 0.45).scatter(-1, order[..., :1], True).scatter(-1, order[..., -1:], False)
 
+    def added(self, length: int) -> Tensor:
+        """Return a square float mask; each row has normal numbers, zeros and -inf."""
+        kinds = torch.rand(length, length, generator=self.random).argsort(dim=-1) % 3
+        numbers = self.normal(length, length)
+        return numbers.masked_fill(kinds == 1, 0.0).masked_fill(kinds == 2, -torch.inf)
+
     def normal(self, *shape: int) -> Tensor:
         """Return normal numbers."""
         return torch.randn(*shape, generator=self.random)
@@ -185,8 +191,8 @@ def _of_masks(make: ProbeMaker, differ: bool) -> Iterator[Probe]:
     short, long, batch = make.counts.short, make.counts.long, make.counts.batch
     if Role.MASK in make.takes:
         yield Probe("mask", "a boolean mask", make.inputs({Role.MASK: make.flags(long, long)}))
-        added = make.normal(long, long).masked_fill(make.flags(long, long), -torch.inf)
-        yield Probe("float mask", "a float mask, finite and -inf", make.inputs({Role.MASK: added}))
+        added = make.inputs({Role.MASK: make.added(long)})
+        yield Probe("float mask", "a float mask of numbers, zeros and -inf", added)
         if differ:
             uneven = _uneven(make, {Role.MASK: make.flags(short, long)})
             yield Probe("mask, more keys", "a boolean mask, more keys than queries", uneven)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headwise.verbs.check.asking import Form
 from headwise.verbs.check.result import Fault
 
 Change = Mapping[str, Any]
@@ -16,14 +15,12 @@ Change = Mapping[str, Any]
 class Entry:
     """A fault, and the changes to the recipe that are its forms; each of them is the fault.
 
-    - forms: of the subjects that can have it
     - is_last_resort: whether its numbers are matched loosely, as those of 16 bits have to be, so that it is
-      tried only after all others
+      tried only after all other single ones
     """
 
     fault: Fault
     changes: tuple[Change, ...]
-    forms: tuple[Form, ...] = tuple(Form)
     is_last_resort: bool = False
 
 
@@ -32,11 +29,10 @@ def entry(
     what: str,
     mend: str,
     *changes: Change,
-    forms: tuple[Form, ...] = tuple(Form),
     is_last_resort: bool = False,
 ) -> Entry:
     """Return an entry of the catalogue."""
-    return Entry(Fault(name, what, mend), changes, forms, is_last_resort)
+    return Entry(Fault(name, what, mend), changes, is_last_resort)
 
 
 def each(knob: str, *values: Any) -> tuple[Change, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from headwise.verbs.check.asking import Form
 from headwise.verbs.check.faults.entry import each, entry
 
 OF_HEADS = (
@@ -52,17 +51,14 @@ OF_HEADS = (
         "heads-and-sequence-mixed",
         "The axes of heads and tokens are taken for one another: attention runs across the heads.",
         "Transpose axes 1 and 2 first; query . key must be [batch, heads, queries, keys].",
-        {"axes_mixed": True},
-        forms=(Form.HEADS,),
+        {"heads_mixed": True},
     ),
-)
-
-BATCH_MIXED = entry(
-    "batch-and-sequence-mixed",
-    "The axes of batch and tokens are taken for one another: attention runs across the batch.",
-    "Hand over [seq_len, batch, width], or set batch_first=True.",
-    {"axes_mixed": True},
-    forms=(Form.WIDTH, Form.PROJECTED),
+    entry(
+        "batch-and-sequence-mixed",
+        "The axes of batch and tokens are taken for one another: attention runs across the batch.",
+        "Hand over [seq_len, batch, width], or set batch_first=True.",
+        {"batch_mixed": True},
+    ),
 )
 
 OF_PROJECTIONS = (
@@ -84,7 +80,7 @@ OF_PROJECTIONS = (
         "projection-biases-ignored",
         "The biases of the projections are held but not added.",
         "Add them, or create the projections with bias=False.",
-        {"projection_biases": False},
+        *each("projection_biases", "ignored", "ignored in", "ignored out"),
     ),
     entry(
         "output-projection-missing",

@@ -21,7 +21,7 @@ OF_MASKS = (
         "float-mask-as-boolean",
         "A float mask is read as a boolean one, by zero or not zero, and its numbers are lost.",
         "Add a float mask to the scores.",
-        {"masking": "as boolean"},
+        *each("masking", "nonzero attends", "nonzero ignores"),
     ),
     entry(
         "padding-ignored",
@@ -40,7 +40,7 @@ OF_MASKS = (
         "Hidden keys keep a share of the weights: their score is finite and not low enough.",
         "Set hidden scores to -inf before the softmax; do not multiply by the mask.",
         *each("hidden_score", 0.0, 1.0, -1.0, -5.0, -10.0),
-        *each("hidden_added", -1.0, -5.0, -10.0),
+        *each("hidden_added", -5.0, -10.0),
     ),
     entry(
         "softcap-after-mask",

@@ -96,7 +96,7 @@ OF_CAUSALITY = (
         "mask-inverted",
         "A mask is read the wrong way round: what it should hide is seen, and the rest is hidden.",
         "Check whether True means attend or ignore; invert the mask with ~.",
-        {"masking": "inverted"},
+        *each("masking", "inverted", "boolean inverted"),
         {"causality": "inverted"},
         {"padding": "inverted"},
     ),

@@ -19,7 +19,7 @@ OF_SCALE = (
     ),
     entry(
         "scale-squared",
-        "The scores are divided by head_dim, not by its square root; or it is scaled twice.",
+        "The scores are divided by head_dim, not by its square root; or they are scaled twice.",
         "Multiply query . key by head_dim ** -0.5, once.",
         {"scaling": "squared"},
     ),
@@ -97,16 +97,16 @@ OF_SOFTMAX = (
 OF_SIXTEEN_BITS = (
     entry(
         "overflow-in-16-bits",
-        "The scores are computed in float16, where it overflows at 65504.",
+        "The scores are computed in float16, where they overflow at 65504.",
         "Scale the query before the product, or compute scores in float32 or bfloat16.",
-        {"precision": "float16 overflow"},
+        {"precision": "float16 product"},
         is_last_resort=True,
     ),
     entry(
         "rounded-to-16-bits",
         "Query and key are rounded to 16 bits on the way.",
         "Keep float32 where float32 is given.",
-        *each("precision", "float16", "bfloat16"),
+        *each("precision", "float16", "bfloat16", "bfloat16 product"),
         is_last_resort=True,
     ),
 )

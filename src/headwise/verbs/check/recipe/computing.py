@@ -16,13 +16,13 @@ from headwise.verbs.check.recipe.visibility import Lengths, check_fit, shown
 from headwise.verbs.check.recipe.weighing import Scores, Weights, products, score, weigh
 
 _HEADS_KNOBS = (
-    "reading", "head_order", "rope", "axes_mixed", "projections_swapped", "tensors_swapped",
+    "reading", "head_order", "rope", "batch_mixed", "heads_mixed", "projections_swapped", "tensors_swapped",
     "projection_biases", "split", "shared_head", "rotary", "rotary_base", "kv_heads", "cache_used",
 )  # fmt: skip
 _PRODUCTS_KNOBS = (*_HEADS_KNOBS, "precision")
 _WEIGHTS_KNOBS = (
-    *_PRODUCTS_KNOBS, "scale", "softcap", "causal", "window", "window_sides", "alignment", "mask_means",
-    "float_mask", "padding_means", "empty", "scaling", "scale_option", "bias", "softcapping", "causality",
+    *_PRODUCTS_KNOBS, "scale", "softcap", "causal", "causal_behind_cache", "window", "window_sides",
+    "alignment", "mask_means", "float_mask", "padding_means", "empty", "scaling", "scale_option", "bias", "softcapping", "causality",
     "upper_left", "windowing", "masking", "padding", "hidden_score", "hidden_added", "softmax",
 )  # fmt: skip
 
@@ -126,7 +126,9 @@ class Computation:
     def _joined(self, output: Tensor, recipe: Recipe) -> Tensor:
         form = self._given.form
         if form is Form.HEADS:
-            return output.transpose(1, 2) if recipe.axes_mixed else output
+            return output.transpose(1, 2) if recipe.heads_mixed else output
+        if recipe.heads_mixed:
+            output = output.transpose(1, 2)
         batch, num_heads, seq_len, width = output.shape
         if recipe.join == "view":
             rows = output.reshape(batch, seq_len, num_heads * width)
@@ -136,7 +138,7 @@ class Computation:
             rows = output.transpose(1, 2).reshape(batch, seq_len, num_heads * width)
         if form is Form.PROJECTED:
             rows = self._output_projected(rows, recipe)
-        return rows.transpose(0, 1) if recipe.axes_mixed else rows
+        return rows.transpose(0, 1) if recipe.batch_mixed else rows
 
     def _output_projected(self, rows: Tensor, recipe: Recipe) -> Tensor:
         by = self._given.readings[recipe.reading].output
@@ -148,7 +150,7 @@ class Computation:
             if by.weight.shape[0] != by.weight.shape[1]:
                 raise CannotComputeError("the output projection is not square")
             by = type(by)(by.weight.mT, by.bias)
-        return mapped(rows, by, biased=recipe.projection_biases)
+        return mapped(rows, by, biased=recipe.projection_biases in ("right", "ignored in"))
 
 
 def _make_room(kept: dict[tuple[Any, ...], Any]) -> None:

@@ -39,22 +39,22 @@ def heads_of(given: Given, recipe: Recipe) -> Heads:
     past = given.past
     if not recipe.cache_used and past:
         key, value, past = (*(rows.narrow(-2, past, rows.shape[-2] - past) for rows in (key, value)), 0)
-    if recipe.axes_mixed:
-        query, key, value = (_mixed(rows, given.form) for rows in (query, key, value))
-        if past or query.shape[0] != key.shape[0] or query.shape[1] != key.shape[1]:
-            raise CannotComputeError("query and key of different shapes cannot be mixed")
+    if recipe.batch_mixed:
+        if past or given.form is Form.HEADS or query.shape[:2] != key.shape[:2]:
+            raise CannotComputeError("batch and tokens of such inputs cannot be mixed")
+        query, key, value = (rows.transpose(0, 1) for rows in (query, key, value))
     if given.form is not Form.HEADS:
         if given.form is Form.PROJECTED:
             query, key, value = _projected(query, key, value, _projections(given, recipe), recipe)
         query, key, value = _split_all(query, key, value, given, recipe)
+    if recipe.heads_mixed:
+        if past or recipe.batch_mixed or query.shape[2] != key.shape[2]:
+            raise CannotComputeError("query and key of different lengths cannot have heads and tokens mixed")
+        query, key, value = (rows.transpose(1, 2) for rows in (query, key, value))
     query, key, value = _rotated(query, key, value, past, recipe)
     query, key, value = _shared(query, key, value, recipe)
     query, key, value = _swapped(query, _widened(key, query, recipe), _widened(value, query, recipe), recipe)
     return Heads(query, key, value)
-
-
-def _mixed(rows: Tensor, form: Form) -> Tensor:
-    return rows.transpose(1, 2) if form is Form.HEADS else rows.transpose(0, 1)
 
 
 def _projections(given: Given, recipe: Recipe) -> Projections:
@@ -73,7 +73,7 @@ def _projections(given: Given, recipe: Recipe) -> Projections:
 def _projected(
     query: Tensor, key: Tensor, value: Tensor, maps: Projections, recipe: Recipe
 ) -> tuple[Tensor, Tensor, Tensor]:
-    biased = recipe.projection_biases
+    biased = recipe.projection_biases in ("right", "ignored out")
     return (
         mapped(query, maps.query, biased=biased),
         mapped(key, maps.key, biased=biased),
@@ -153,9 +153,10 @@ def _rotated(
 
 def _turned_rows(rows: Tensor, rope: Rope, past: int, recipe: Recipe) -> Tensor:
     """Return key or value rows turned as they came: `past` of them earlier, the others behind them."""
-    if past and recipe.rotary == "from zero":
+    if past and recipe.rotary in ("from zero", "over heads"):
         old, new = rows[:, :, :past], rows[:, :, past:]
-        return torch.cat((_turned(old, rope, 0, recipe), _turned(new, rope, 0, recipe)), dim=2)
+        first = 0 if recipe.rotary == "from zero" else past
+        return torch.cat((_turned(old, rope, 0, recipe), _turned(new, rope, first, recipe)), dim=2)
     return _turned(rows, rope, 0, recipe)
 
 

@@ -20,6 +20,7 @@ class Recipe:
         reading: which of the ways the subject's weights can be read.
         head_order: how a row's width holds its heads, in and out.
         rope: rotary positions of query and key.
+        causal_behind_cache: whether new tokens see no later one where there is a cache, even if not causal.
         scale, softcap, causal, window: what it does without being asked; scale None is `head_dim ** -0.5`.
         alignment: of causal and window, where there are more keys than queries.
         window_sides: whether a window that is not causal reaches to both sides.
@@ -36,6 +37,7 @@ class Recipe:
     scale: float | None = None
     softcap: float | None = None
     causal: bool = False
+    causal_behind_cache: bool = False
     window: int | None = None
     window_sides: Literal["left", "both"] = "left"
     alignment: Literal["lower_right", "upper_left"] = "lower_right"
@@ -45,10 +47,11 @@ class Recipe:
     empty: Literal["zero", "nan", "mean", "other"] = "zero"
 
     # From rows to heads
-    axes_mixed: bool = False
+    batch_mixed: bool = False
+    heads_mixed: bool = False
     projections_swapped: Literal["query key", "key value"] | None = None
     tensors_swapped: Literal["query key", "key value"] | None = None
-    projection_biases: bool = True
+    projection_biases: Literal["right", "ignored", "ignored in", "ignored out"] = "right"
     split: Literal["right", "view", "width major", "fused view", "fused head view"] = "right"
     shared_head: Literal["query key value", "query", "query key"] | None = None
     rotary: Literal[
@@ -73,7 +76,7 @@ class Recipe:
     scale_option: Literal["right", "ignored"] = "right"
     bias: Literal["right", "ignored", "after softmax", "before scale"] = "right"
     softcapping: Literal["right", "ignored", "after mask"] = "right"
-    precision: Literal["right", "float16", "bfloat16", "float16 overflow"] = "right"
+    precision: Literal["right", "float16", "bfloat16", "float16 product", "bfloat16 product"] = "right"
 
     # What is visible
     causality: Literal[
@@ -81,7 +84,16 @@ class Recipe:
     ] = "right"
     upper_left: bool = False
     windowing: Literal["right", "ignored", "one more", "one less", "not causal"] = "right"
-    masking: Literal["right", "ignored", "inverted", "added", "as boolean", "transposed"] = "right"
+    masking: Literal[
+        "right",
+        "ignored",
+        "inverted",
+        "boolean inverted",
+        "added",
+        "nonzero attends",
+        "nonzero ignores",
+        "transposed",
+    ] = "right"
     padding: Literal["right", "ignored", "inverted", "added", "on queries"] = "right"
     hidden_score: float | None = None
     hidden_added: float | None = None

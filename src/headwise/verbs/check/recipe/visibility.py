@@ -42,6 +42,7 @@ def shown(lengths: Lengths, options: Mapping[Role, Any], recipe: Recipe, dtype: 
 
 def _by_position(found: Shown, lengths: Lengths, options: Mapping[Role, Any], recipe: Recipe) -> Shown:
     causal = recipe.causal or bool(options.get(Role.CAUSAL)) or recipe.causality == "always"
+    causal = causal or (recipe.causal_behind_cache and lengths.past > 0)
     causal = causal and recipe.causality != "ignored"
     window = recipe.window or options.get(Role.WINDOW)
     if recipe.windowing == "ignored":
@@ -82,24 +83,29 @@ def _by_mask(found: Shown, lengths: Lengths, mask: Tensor, recipe: Recipe) -> Sh
         if lengths.seq_len != lengths.kv_len:
             raise CannotComputeError("a mask that is not square has no transpose to use")
         mask = mask.mT
-    is_boolean = mask.dtype == torch.bool
-    means: str = recipe.mask_means if is_boolean else recipe.float_mask
-    if recipe.masking == "added":
-        means = "add"
-    elif recipe.masking == "as boolean":
-        means = "attend" if recipe.mask_means == "add" else recipe.mask_means
-    elif recipe.masking == "inverted":
-        mask = ~mask if is_boolean else _inverted(mask)
-    if means == "add":
-        return _added(found, mask)
+    means = _meaning(mask, recipe)
     if means == "other":
         raise CannotComputeError("what such a mask says is open")
-    marked = mask if is_boolean else mask != 0
-    return found._replace(visible=found.visible & (marked if means == "attend" else ~marked))
+    is_boolean = mask.dtype == torch.bool
+    inverted = recipe.masking == "inverted" or (recipe.masking == "boolean inverted" and is_boolean)
+    if means == "add":
+        return _added(found, _inverted(mask) if inverted else mask)
+    shows = (mask if is_boolean else mask != 0) ^ (means == "ignore") ^ inverted
+    return found._replace(visible=found.visible & shows)
+
+
+def _meaning(mask: Tensor, recipe: Recipe) -> str:
+    if recipe.masking == "added":
+        return "add"
+    if recipe.masking in ("nonzero attends", "nonzero ignores"):
+        return "attend" if recipe.masking == "nonzero attends" else "ignore"
+    return recipe.mask_means if mask.dtype == torch.bool else recipe.float_mask
 
 
 def _inverted(mask: Tensor) -> Tensor:
-    """Return a float mask that hides what it showed, and shows what it hid."""
+    """Return what is added by a mask that hides what it showed, and shows what it hid."""
+    if mask.dtype == torch.bool:
+        return ~mask
     return torch.where(mask == -torch.inf, 0.0, -torch.inf)
 
 

@@ -16,8 +16,9 @@ from headwise.verbs.check.recipe.visibility import Shown
 _AXES = {"queries": -2, "heads": 1, "batch": 0}
 _LOW_DTYPES = {
     "float16": torch.float16,
-    "float16 overflow": torch.float16,
+    "float16 product": torch.float16,
     "bfloat16": torch.bfloat16,
+    "bfloat16 product": torch.bfloat16,
 }
 
 
@@ -44,8 +45,9 @@ def products(heads: Heads, recipe: Recipe) -> Tensor:
     if low is None:
         return heads.query @ heads.key.mT
     query, key = (rows.to(low).to(rows.dtype) for rows in heads[:2])
-    # In sixteen bits a product beyond their range is infinite; without the overflow only digits are lost.
-    return (query @ key.mT).to(low).to(query.dtype) if recipe.precision != "float16" else query @ key.mT
+    dots = query @ key.mT
+    # A product in float16 is infinite beyond 65504.
+    return dots.to(low).to(dots.dtype) if recipe.precision.endswith("product") else dots
 
 
 class Scores(NamedTuple):
