@@ -16,7 +16,6 @@ from headwise.verbs.check.subject.meaning import INPUTS, Part
 from headwise.verbs.check.subject.of_callable import defined_at, examined_callable, name_of
 from headwise.verbs.check.subject.raised import place_of, told
 from headwise.verbs.check.subject.random_state import RandomState
-from headwise.verbs.check.subject.redrawing import redraw_constants
 from headwise.verbs.check.subject.settings import (
     CONFIGS,
     Values,
@@ -71,6 +70,7 @@ def examined_when_built(
                 arguments=rest,
                 weights=weights,
                 told=Hints(num_heads=heads) if tells_heads else Hints(),
+                is_new=inspect.isclass(target),
             )
         except HeadwiseError as error:
             refused = error
@@ -100,7 +100,6 @@ def _made(target: Any, signature: Signature, values: Values, own: Mapping[str, A
             ) from error
         if not callable(made) or inspect.isclass(made):
             raise ArgumentError(f"{name} made a {type(made).__name__}, which is no attention to be called")
-        redraw_constants(made)
     return made
 
 

@@ -110,6 +110,7 @@ _OF_PART: dict[Part, Callable[[Asked], Any]] = {
     Part.BATCH: lambda asked: asked.batch,
     Part.SEQ_LEN: lambda asked: asked.seq_len,
     Part.KV_LEN: lambda asked: asked.kv_len,
+    Part.LENGTHS: lambda asked: _ABSENT,
     Part.CAPACITY: lambda asked: CAPACITY,
     Part.GROUPED: lambda asked: asked.way.sizes.num_kv_heads < asked.way.sizes.num_heads,
     Part.TRAINING: lambda asked: asked.inputs.training,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -103,5 +104,7 @@ def _tensors(part: Any) -> Iterator[tuple[str, Tensor]]:
         for name, parameter in part.named_parameters(recurse=False):
             yield name, parameter
     for name, each in vars(part).items():
-        if isinstance(each, torch.Tensor) and each.is_floating_point():
+        if isinstance(each, np.ndarray) and each.dtype.kind == "f":
+            yield name, torch.from_numpy(each)
+        elif isinstance(each, Tensor) and each.is_floating_point():
             yield name, each

@@ -20,6 +20,7 @@ class Part(Enum):
     BATCH = "batch"
     SEQ_LEN = "seq_len"
     KV_LEN = "kv_len"
+    LENGTHS = "lengths"  # how many tokens of each text are real; all of them
     CAPACITY = "capacity"  # the longest text it is made for
     GROUPED = "grouped"  # a flag: there are fewer KV heads than query heads
     TRAINING = "training"  # a flag
@@ -64,7 +65,7 @@ _ROLE_NAMES: dict[Role | Part, str] = {
     Role.CACHE: "cache kvcache pastkeyvalue pastkeyvalues layerpast past pastkv",
     Part.D_MODEL: "dmodel embeddim dim hiddensize hiddendim nembd embdim embedsize modeldim modelsize "
     "embeddingdim din indim inputdim infeatures channels inchannels nstate dembed querydim "
-    "embed embsize modelwidth width",
+    "embed embsize modelwidth width numhiddens",
     Part.HEAD_DIM: "headdim dimhead dhead headsize attentionheadsize dk dkey dkv headwidth dqk",
     Part.VALUE_HEAD_DIM: "valueheaddim vheaddim dv dvalue dimv",
     Part.WIDTH: "innerdim dout outdim outputdim qkvdim dattn attndim",
@@ -72,6 +73,7 @@ _ROLE_NAMES: dict[Role | Part, str] = {
     Part.BATCH: "batch batchsize bsz bs",
     Part.SEQ_LEN: "seqlen seqlength querylen sequencelength",
     Part.KV_LEN: "kvlen keylen",
+    Part.LENGTHS: "validlens validlen validlengths lengths seqlens",
     Part.CAPACITY: "contextlength blocksize maxseqlen maxlen maxlength contextsize maxpositionembeddings "
     "maxsequencelength nctx ctxlen maxcontext contextwindow",
     Part.GROUPED: "enablegqa usegqa",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -20,9 +21,12 @@ from headwise.verbs.check.subject.examined import Examined
 from headwise.verbs.check.subject.handing import Parameters
 from headwise.verbs.check.subject.held_maps import Order
 from headwise.verbs.check.subject.hints import Hint, Hints, hints_of
+from headwise.verbs.check.subject.lazy import make_weights
 from headwise.verbs.check.subject.optional_keys import with_keys_or_without
 from headwise.verbs.check.subject.projecting import ReadWeights, read_parts, weights_held
+from headwise.verbs.check.subject.random_state import RandomState
 from headwise.verbs.check.subject.reading import meanings_of, open_positions
+from headwise.verbs.check.subject.redrawing import redraw_constants
 from headwise.verbs.check.subject.signature import signature_of
 from headwise.verbs.check.subject.sizes_to_try import sizes_to_try
 from headwise.verbs.check.subject.trial import Tried, first_that_answers
@@ -39,6 +43,7 @@ def examined_callable(
     arguments: Mapping[str, Any] | None,
     weights: Mapping[str, str] | None,
     told: Hints | None = None,
+    is_new: bool = False,
 ) -> Examined:
     """Return the subject that a callable is.
 
@@ -48,6 +53,7 @@ def examined_callable(
         arguments: what its parameters mean where their names do not say it.
         weights: where its projections are, where their names do not say it.
         told: the sizes that it was made with, where it was made here.
+        is_new: whether nobody else holds it, so that its weights can be drawn.
 
     Raises:
         ArgumentError: its parameters, its sizes or its weights cannot be understood.
@@ -69,6 +75,10 @@ def examined_callable(
     roles = [meaning for meaning in meanings.values() if isinstance(meaning, WeightRole)]
     if roles:
         return _given_weights(caller, roles, hints, axes)
+    make_weights(caller, hints)
+    if is_new:
+        with RandomState(seed=0)():
+            redraw_constants(target)
     held = weights_held(target, hints, name=name, told=weights) if _can_hold(target) else None
     if held is not None:
         return _holding_weights(caller, held, axes)
@@ -93,12 +103,14 @@ def examined_callable(
 
 def name_of(target: Any) -> str:
     """Return what messages call a target."""
-    return str(getattr(target, "__qualname__", type(target).__name__)).rsplit("<locals>.", maxsplit=1)[-1]
+    named = target.func if isinstance(target, partial) else target
+    return str(getattr(named, "__qualname__", type(named).__name__)).rsplit("<locals>.", maxsplit=1)[-1]
 
 
 def defined_at(target: Any) -> tuple[str, int] | None:
     """Return the file and the line where a target is written, None where that is not known."""
-    called = type(target).forward if isinstance(target, nn.Module) else inspect.unwrap(target)
+    named = target.func if isinstance(target, partial) else target
+    called = type(named).forward if isinstance(named, nn.Module) else inspect.unwrap(named)
     code = getattr(called, "__code__", None) or getattr(type(target).__call__, "__code__", None)
     return None if code is None else (code.co_filename, code.co_firstlineno)
 

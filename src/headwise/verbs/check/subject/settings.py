@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from headwise.verbs.check.asking import Role, Sizes
 from headwise.verbs.check.expected import Expected
+from headwise.verbs.check.subject.handing import CAPACITY
 from headwise.verbs.check.subject.meaning import MEANING_OF_NAME, Part
 from headwise.verbs.check.subject.signature import is_required, signature_of
 from headwise.verbs.check.subject.words import plain
@@ -17,8 +18,6 @@ from headwise.verbs.check.subject.words import plain
 CONFIGS = frozenset({"config", "cfg", "args", "hparams", "settings", "params"})
 # Enough that what still drops in evaluation shows.
 _DROPOUT = 0.25
-# As long as no probe is.
-_CAPACITY = 128
 # What has no meaning for a call, and has to be something.
 _PLAIN = {"bias": True, "qkvbias": True, "layeridx": 0, "layerid": 0, "device": None, "dtype": None}
 # Given even where there is a default, since sizes that tell more than it does can be chosen.
@@ -52,7 +51,7 @@ class Values(NamedTuple):
             Part.VALUE_HEAD_DIM: sizes.value_head_dim,
             Part.WIDTH: sizes.num_heads * sizes.head_dim,
             Part.GROUP_SIZE: sizes.num_heads // sizes.num_kv_heads,
-            Part.CAPACITY: _CAPACITY,
+            Part.CAPACITY: CAPACITY,
             **{role: value for role, value in declared.items() if value is not None},
         }
 
