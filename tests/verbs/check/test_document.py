@@ -49,6 +49,10 @@ def test_the_example_prints_what_the_document_says(
     printed = "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines()) + "\n"
     # The last digits of an error come from the order in which a processor adds.
     assert NUMBER.sub("N", printed) == NUMBER.sub("N", shown)
+    rows = printed.split("Conventions, as measured\n")[1].split("\n\n")[0].splitlines()
+    explained = section("The conventions")
+    names = [re.split("  +", row)[0] for row in rows]
+    assert [name for name in names if name and name not in explained] == ["given"]
 
     mended = code.replace("key.repeat(1, groups, 1, 1)", "key.repeat_interleave(groups, dim=1)")
     mended = mended.replace("value.repeat(1, groups, 1, 1)", "value.repeat_interleave(groups, dim=1)")
