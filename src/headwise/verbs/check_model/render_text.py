@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -53,7 +54,7 @@ def _print_findings(heading: str, findings: Sequence[Finding], console: Console)
     for where, finding in _together(findings):
         console.print(Text.assemble((f"{finding.kind}  ", "bold"), printable(f"{where}{finding.words}")))
         if finding.mend:
-            console.print(Text(f"    mend: {printable(finding.mend)}", style="dim"))
+            console.print(Padding(Text(f"mend: {printable(finding.mend)}", style="dim"), (0, 0, 0, 4)))
 
 
 def _together(findings: Sequence[Finding]) -> Iterator[tuple[str, Finding]]:
