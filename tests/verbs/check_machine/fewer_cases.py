@@ -13,14 +13,14 @@ def case_named(group: str, name: str) -> Case:
 
 NO_MASK = case_named("no mask", "equal lengths")
 SHORT = case_named("no mask", "5 queries, 11 keys")
-FEW_KEYS = case_named("causal, other lengths", "11 queries, 5 keys")
+FEW_KEYS = case_named("causal, rectangular", "11 queries, 5 keys")
 NO_KEYS = case_named("zero sizes", "no keys")
-CAUSAL = case_named("causal, equal lengths", "11 tokens")
+CAUSAL = case_named("causal", "11 tokens")
 
 # Each kind of finding that Flex and JAX have.
 TELLING = (
     NO_MASK,
-    case_named("causal, other lengths", "5 queries, 11 keys"),
+    case_named("causal, rectangular", "5 queries, 11 keys"),
     case_named("float mask", "a row of -1e9"),
     case_named("empty rows", "one row of a boolean mask"),
     case_named("float64", "causal"),

@@ -1,7 +1,7 @@
 """Run lines of Python, each in a process that has run nothing before but `import torch`.
 
-Reads a JSON list of lines from standard input and prints a JSON list of what each printed. A new interpreter for
-each would load torch for seconds: this one has loaded it and splits off a process for each line.
+Reads a JSON list of lines from standard input and writes a JSON list of what each printed. A new interpreter
+for each would load torch for seconds: this one has loaded it and splits off a process for each line.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import traceback
+from types import ModuleType
 
 import torch
 
@@ -24,9 +25,9 @@ def printed_by(line: str) -> str:
         os.dup2(writing, 1)
         os.close(reading)
         try:
-            exec(compile(line, "<line>", "exec"), {"__name__": "__main__"})  # noqa: S102 - lines of headwise
+            run_as_main(line)
         except BaseException:
-            print(traceback.format_exc())
+            sys.stdout.write(traceback.format_exc())
         sys.stdout.flush()
         os._exit(0)
     os.close(writing)
@@ -34,6 +35,12 @@ def printed_by(line: str) -> str:
         printed = pipe.read()
     os.waitpid(child, 0)
     return printed
+
+
+def run_as_main(line: str) -> None:
+    """Run a line where an interpreter would run it: torch's compiler looks for names in the module itself."""
+    sys.modules["__main__"] = main = ModuleType("__main__")
+    exec(compile(line, "<line>", "exec"), vars(main))  # noqa: S102 - lines of headwise
 
 
 if __name__ == "__main__":

@@ -102,7 +102,7 @@ def test_rows_are_empty_where_a_case_says_so_and_nowhere_else() -> None:
     with_empty_rows = {question.case.group for question in questions() if question.given.empty.any()}
     assert with_empty_rows == {
         "empty rows",
-        "causal, other lengths",
+        "causal, rectangular",
         "sinks",
         "logsumexp",
         "softcap",

@@ -104,7 +104,7 @@ def scores_of(namespace: dict[str, Any]) -> Tensor:
 
 
 def test_upper_left() -> None:
-    case = case_named("causal, other lengths", "5 queries, 11 keys")
+    case = case_named("causal, rectangular", "5 queries, 11 keys")
     given = tensors_of(case)
     hidden = ~torch.ones(5, 11, dtype=torch.bool).tril()
     expected = softmax_of(scores_of(given).masked_fill(hidden, -torch.inf), given)

@@ -62,7 +62,7 @@ def test_each_group_and_kind_has_its_line(quick_found: MachineCheck) -> None:
 
 
 def test_a_line_needs_no_process_that_has_loaded_anything(quick_found: MachineCheck) -> None:
-    """What is split off above has torch already; a line of each backend runs in a bare interpreter as well."""
+    """What is split off above has torch already; one line of each backend runs in a bare interpreter too."""
     one_of_each = {finding.backend: line for line, finding in shown(quick_found).items()}
     assert len(one_of_each) >= 3
     for line in one_of_each.values():

@@ -57,10 +57,10 @@ def _no_mask_and_causal() -> Iterator[Case]:
     yield Case(group, "equal lengths", compiled=True)
     yield Case(group, "5 queries, 11 keys", seq_len=5)
     yield Case(group, "one tensor thrice", self_attention=True)
-    group = "causal, equal lengths"
+    group = "causal"
     yield Case(group, "11 tokens", causal=True, compiled=True)
     yield Case(group, "65 tokens", causal=True, seq_len=65, kv_len=65)
-    group = "causal, other lengths"
+    group = "causal, rectangular"
     yield Case(group, "5 queries, 11 keys", causal=True, seq_len=5, compiled=True)
     yield Case(group, "63 queries, 257 keys", causal=True, seq_len=63, kv_len=257)
     yield Case(group, "11 queries, 5 keys", causal=True, kv_len=5)
@@ -209,7 +209,7 @@ def _large() -> Iterator[Case]:
 
 
 def _decode() -> Iterator[Case]:
-    group = "decode: 1 query, a cache"
+    group = "decode"
     yield Case(group, "11 keys", seq_len=1, causal=True, compiled=True)
     yield Case(group, "257 keys, GQA", seq_len=1, kv_len=257, num_heads=8, num_kv_heads=2, causal=True)
     yield Case(group, "129 keys, bfloat16", seq_len=1, kv_len=129, dtype="bfloat16", causal=True)

@@ -46,9 +46,9 @@ def _machine(found: MachineCheck) -> Text:
 def _table(found: MachineCheck, present: Sequence[Examined]) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("", no_wrap=True)
-    table.add_column("cases", justify="right", no_wrap=True, style="dim")
+    table.add_column("of", justify="right", no_wrap=True, style="dim")
     for each in present:
-        table.add_column(each.label, justify="right", no_wrap=True)
+        table.add_column(each.label.replace(" ", "\n"), justify="right", no_wrap=True)
     for group, count in found.groups.items():
         table.add_row(group, str(count), *(_cell(each, group) for each in present))
     return table
