@@ -1,8 +1,10 @@
 """docs/check.md holds the catalogue as it is, and its example prints what it says."""
 
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,7 +42,7 @@ def test_the_example_prints_what_the_document_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = section("A port that runs, learns, and is wrong")
-    code = re.findall(r"```python\n(.*?)```", told, re.DOTALL)[0]
+    code, keeping = re.findall(r"```python\n(.*?)```", told, re.DOTALL)
     command, shown = re.findall(r"```\n\$ headwise (.*?)\n(.*?)```", told, re.DOTALL)[0]
     (tmp_path / "grouped.py").write_text(code)
     monkeypatch.chdir(tmp_path)
@@ -53,6 +55,13 @@ def test_the_example_prints_what_the_document_says(
     explained = section("The conventions")
     names = [re.split("  +", row)[0] for row in rows]
     assert [name for name in names if name and name not in explained] == ["given"]
+
+    monkeypatch.syspath_prepend(tmp_path)
+    namespace: dict[str, Any] = {}
+    exec(keeping, namespace)  # noqa: S102 - the document's own
+    monkeypatch.delitem(sys.modules, "grouped")
+    with pytest.raises(AssertionError, match="kv-heads-tiled"):
+        namespace["test_attention_is_right"]()
 
     mended = code.replace("key.repeat(1, groups, 1, 1)", "key.repeat_interleave(groups, dim=1)")
     mended = mended.replace("value.repeat(1, groups, 1, 1)", "value.repeat_interleave(groups, dim=1)")
