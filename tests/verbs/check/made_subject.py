@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from headwise.errors import SubjectError
 from headwise.verbs.check.asking import Answer, Form, Inputs, Projections, Role, Sizes
 
 SIZES = Sizes(num_heads=6, num_kv_heads=3, head_dim=10, value_head_dim=4, d_model=35)
@@ -33,6 +34,12 @@ class MadeSubject:
         return self.readings
 
     def answer(self, inputs: Inputs, *, axes: str) -> Answer:
+        try:
+            return self._answer(inputs, axes)
+        except RuntimeError as error:
+            raise SubjectError(f"{self.name} raised RuntimeError: {error}") from error
+
+    def _answer(self, inputs: Inputs, axes: str) -> Answer:
         turn = (1, 2) if axes == "bqhd" else (0, 1)
         if axes in ("bhqd", "bqd"):
             return _as_answer(self.ask(inputs))

@@ -99,7 +99,9 @@ class Question:
     def _is_open(self, recipe: Recipe) -> bool:
         """Whether a recipe leaves the answer open, for it cannot say what such a mask means."""
         mask = self.probe.inputs.options.get(Role.MASK)
-        if mask is None or recipe.masking in ("added", "nonzero attends", "nonzero ignores"):
+        if mask is None or recipe.masking == "added":
+            return False
+        if mask.dtype != torch.bool and recipe.masking in ("nonzero attends", "nonzero ignores"):
             return False
         return (recipe.mask_means if mask.dtype == torch.bool else recipe.float_mask) == "other"
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import combinations
 from math import comb
-from typing import Any
 
 from headwise.verbs.check.asking import Role
 from headwise.verbs.check.choices import Choices, is_open_behind_cache, is_two_sided, is_uneven
 from headwise.verbs.check.comparing import Distance, Question, worst
 from headwise.verbs.check.faults import Change, Entry
+from headwise.verbs.check.pairing import possible_pairs
 from headwise.verbs.check.recipe import CannotComputeError, Recipe
 from headwise.verbs.check.result import Explanation, Fault, Nearest
 
@@ -97,53 +96,20 @@ class Search:
     def _pairs(self, entries: list[Entry], *, unlike: int) -> list[tuple[Explanation, Recipe]]:
         found: dict[tuple[str, str], tuple[Explanation, Recipe]] = {}
         for always in self._choices.always(unlike=unlike, only=_BESIDE_PAIRS):
-            for one, other, changes in self._pairs_on_first(entries, always):
-                faults = (one.fault, other.fault)
+            for (one, change), (other, more) in possible_pairs(self, self._questions, entries, always):
                 names = (one.fault.name, other.fault.name)
-                if names not in found and (solution := self._extended(_turned(always, changes))):
-                    found[names] = _explained(faults, solution)
+                recipe = Recipe(**{**always, **change, **more})
+                if names not in found and (solution := self._extended(recipe)):
+                    found[names] = _explained((one.fault, other.fault), solution)
         return list(found.values())
 
-    def _pairs_on_first(self, entries: list[Entry], always: Change) -> Iterator[tuple[Entry, Entry, Change]]:
-        """Yield the pairs that give the answer to the first question.
+    def fits(self, question: Question, recipe: Recipe) -> bool:
+        """Whether a recipe gives one answer, whatever conventions it is the first to show."""
+        return any(question.distance(chosen).fits for chosen in self.chosen(question, recipe))
 
-        Most faults change nothing there, the masks' for instance; beside one of those, the other gives the
-        answer alone.
-        """
-        first = self._questions[0]
-        alone: list[tuple[Entry, Change, bool]] = []
-        active: list[tuple[Entry, Change]] = []
-        inert: list[tuple[Entry, Change]] = []
-        plain = _output(first, _turned(always, {}))
-        for entry in entries:
-            for change in entry.changes:
-                recipe = _turned(always, change)
-                output = _output(first, recipe)
-                if output is None:
-                    continue
-                if plain is not None and output.shape == plain.shape and output.equal(plain):
-                    inert.append((entry, change))
-                else:
-                    active.append((entry, change))
-                    alone.append((entry, change, self._fits_first(recipe)))
-        for entry, change, fits in alone:
-            if fits:
-                yield from (
-                    (entry, other, {**change, **more}) for other, more in inert if _apart(change, more)
-                )
-        for (one, change), (other, more) in combinations(active, 2):
-            changes = {**change, **more}
-            if one is not other and _apart(change, more) and self._fits_first(_turned(always, changes)):
-                yield one, other, changes
-        if self._fits_first(_turned(always, {})):
-            for (one, change), (other, more) in combinations(inert, 2):
-                if one is not other and _apart(change, more):
-                    yield one, other, {**change, **more}
-
-    def _fits_first(self, recipe: Recipe) -> bool:
-        """Whether a recipe gives the answer to the first question, whatever its empty rows hold."""
-        first = self._questions[0]
-        return any(first.distance(chosen).fits for chosen, _ in self._chosen(first, recipe, frozenset()))
+    def chosen(self, question: Question, recipe: Recipe) -> list[Recipe]:
+        """Return a recipe with each choice of the conventions that one question shows."""
+        return [chosen for chosen, _ in self._chosen(question, recipe, frozenset())]
 
     def _solved(self, changes: Change, *, unlike: int) -> Solution | None:
         for always in self._choices.always(unlike=unlike):
@@ -214,17 +180,6 @@ class Search:
 
 def _turned(always: Change, changes: Change) -> Recipe:
     return Recipe(**{**always, **changes})
-
-
-def _apart(one: Change, other: Change) -> bool:
-    return not one.keys() & other.keys()
-
-
-def _output(question: Question, recipe: Recipe) -> Any:
-    try:
-        return question.exactly.answer(recipe).output
-    except CannotComputeError:
-        return None
 
 
 def _has_empty(question: Question, recipe: Recipe) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -20,11 +21,8 @@ _HEADS_KNOBS = (
     "projection_biases", "split", "shared_head", "rotary", "rotary_base", "kv_heads", "cache_used",
 )  # fmt: skip
 _PRODUCTS_KNOBS = (*_HEADS_KNOBS, "precision")
-_WEIGHTS_KNOBS = (
-    *_PRODUCTS_KNOBS, "scale", "softcap", "causal", "causal_behind_cache", "window", "window_sides",
-    "alignment", "mask_means", "float_mask", "padding_means", "empty", "scaling", "scale_option", "bias", "softcapping", "causality",
-    "upper_left", "windowing", "masking", "padding", "hidden_score", "hidden_added", "softmax",
-)  # fmt: skip
+# All but those that tell what becomes of the weighted values.
+_WEIGHTS_KNOBS = tuple(knob.name for knob in fields(Recipe) if knob.name not in ("join", "output"))
 
 _heads_part, _products_part = attrgetter(*_HEADS_KNOBS), attrgetter(*_PRODUCTS_KNOBS)
 _weights_part = attrgetter(*_WEIGHTS_KNOBS)

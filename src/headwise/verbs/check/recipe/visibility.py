@@ -97,9 +97,10 @@ def _by_mask(found: Shown, lengths: Lengths, mask: Tensor, recipe: Recipe) -> Sh
 def _meaning(mask: Tensor, recipe: Recipe) -> str:
     if recipe.masking == "added":
         return "add"
-    if recipe.masking in ("nonzero attends", "nonzero ignores"):
-        return "attend" if recipe.masking == "nonzero attends" else "ignore"
-    return recipe.mask_means if mask.dtype == torch.bool else recipe.float_mask
+    if mask.dtype == torch.bool:
+        return recipe.mask_means
+    as_boolean = {"nonzero attends": "attend", "nonzero ignores": "ignore"}
+    return as_boolean.get(recipe.masking, recipe.float_mask)
 
 
 def _inverted(mask: Tensor) -> Tensor:
