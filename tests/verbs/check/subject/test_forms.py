@@ -146,52 +146,6 @@ def test_rows_with_the_tokens_first() -> None:
     assert torch.allclose(found.answer(inputs, axes="qbd").output.double(), right, atol=1e-5)
 
 
-WEIGHTS: dict[str, Callable[..., Any]] = {
-    "x @ w": lambda x, w_q, w_k, w_v, w_o, num_heads: of_width(x @ w_q, x @ w_k, x @ w_v, num_heads) @ w_o,
-    "linear": lambda x, Wq, Wk, Wv, Wo, n_heads: functional.linear(  # noqa: N803  # as people write them
-        of_width(functional.linear(x, Wq), functional.linear(x, Wk), functional.linear(x, Wv), n_heads), Wo
-    ),
-    "fused": lambda x, w_qkv, b_qkv, w_o, b_o, num_heads: functional.linear(
-        of_width(*functional.linear(x, w_qkv, b_qkv).chunk(3, -1), num_heads), w_o, b_o
-    ),
-    "no output": lambda x, w_q, w_k, w_v, num_heads: of_width(x @ w_q, x @ w_k, x @ w_v, num_heads),
-    "by head": lambda x, w_q, w_k, w_v, w_o: torch.einsum(
-        "bhqe,hed->bqd", plain(*(torch.einsum("bsd,hde->bhse", x, w) for w in (w_q, w_k, w_v))), w_o
-    ),
-    "a text at a time": lambda x, w_q, w_k, w_v, w_o, num_heads: (
-        torch.cat(
-            [
-                two_axes(*parts)
-                for parts in zip(*((x @ w).chunk(num_heads, 1) for w in (w_q, w_k, w_v)), strict=True)
-            ],
-            1,
-        )
-        @ w_o
-    ),
-}
-
-
-@pytest.mark.parametrize("name", WEIGHTS)
-def test_functions_that_are_given_the_weights(name: str) -> None:
-    found = subject(WEIGHTS[name])
-    assert found.form is Form.PROJECTED
-    assert right_readings(found) != []
-    if name in {"x @ w", "no output"}:
-        # What is not square is handed over in the order that fits, and says so.
-        assert len(found.projections()) == 1
-        assert found.sizes.d_model != found.sizes.num_heads * found.sizes.head_dim
-
-
-def test_weights_that_are_not_those_of_query_key_and_value() -> None:
-    def short(x: Tensor, w_q: Tensor, w_k: Tensor) -> Tensor:
-        return plain(x @ w_q, x @ w_k, x)
-
-    with pytest.raises(
-        ArgumentError, match=r"short takes weights, query, key; they must be of query, key and value"
-    ):
-        subject(short)
-
-
 def test_keys_that_may_be_left_out_and_do_nothing_are_none() -> None:
     class Optional(nn.Module):
         def __init__(self, *, crosses: bool) -> None:
@@ -234,6 +188,22 @@ def test_a_module_without_weights_is_asked_as_a_function_is() -> None:
 
     found = subject(Formula())
     assert (found.form, found.is_module, found.name) == (Form.HEADS, True, "Formula")
+
+
+def test_one_head_of_two_axes() -> None:
+    found = subject(two_axes)
+    sizes = found.sizes
+    assert (found.form, sizes.num_heads, sizes.head_dim, sizes.value_head_dim) == (Form.WIDTH, 1, 7, 11)
+    inputs = inputs_for(found)
+    answered = found.answer(inputs, axes="bqd").output.double()
+    assert torch.allclose(answered, of_rows(inputs, sizes, None), atol=1e-5)
+
+
+def test_rows_that_are_split_need_the_number_of_heads() -> None:
+    with pytest.raises(
+        ArgumentError, match=r"plain does not tell how many heads it splits rows into; pass num"
+    ):
+        subject(plain, axes="bqd")
 
 
 def test_declared_axes_decide_between_heads_and_rows() -> None:

@@ -28,7 +28,7 @@ from headwise.verbs.check.subject.random_state import RandomState
 from headwise.verbs.check.subject.reading import meanings_of, open_positions
 from headwise.verbs.check.subject.redrawing import redraw_constants
 from headwise.verbs.check.subject.signature import signature_of
-from headwise.verbs.check.subject.sizes_to_try import sizes_to_try
+from headwise.verbs.check.subject.sizes_to_try import ONE_HEAD, sizes_to_try
 from headwise.verbs.check.subject.trial import Tried, first_that_answers
 from headwise.verbs.check.subject.way import Way
 from headwise.verbs.check.subject.weight_names import WeightRole
@@ -84,7 +84,7 @@ def examined_callable(
         return _holding_weights(caller, held, axes)
     forms = _forms(parameters, hints, axes)
     if not forms:
-        raise ArgumentError(f"{name} holds and takes no weights, so axes={axes!r} need num_heads= too")
+        raise ArgumentError(f"{name} does not tell how many heads it splits rows into; pass num_heads=")
 
     def askers(caller: Caller) -> Iterator[Asker]:
         for way in _ways(forms, hints):
@@ -137,17 +137,23 @@ def _stated_axes(target: Any) -> str | None:
 
 def _forms(parameters: Parameters, hints: Hints, axes: str | None) -> list[Form]:
     """Return the forms to try, the likeliest first: who is told the number of heads splits them itself."""
-    if axes is not None:
-        return [form for form in (Form.HEADS, Form.WIDTH) if axes in AXES[form]]
-    if Role.NUM_HEADS in parameters.roles:
-        return [Form.WIDTH, Form.HEADS]
-    return [Form.HEADS] if hints.num_heads is None else [Form.HEADS, Form.WIDTH]
+    is_told = Role.NUM_HEADS in parameters.roles
+    forms = [Form.WIDTH, Form.HEADS] if is_told else [Form.HEADS, Form.WIDTH]
+    return [
+        form
+        for form in forms
+        if (axes is None or axes in AXES[form])
+        and (form is Form.HEADS or is_told or hints.num_heads is not None)
+    ]
 
 
 def _ways(forms: Sequence[Form], hints: Hints) -> Iterator[Way]:
-    for as_arrays, form, has_batch in product((False, True), forms, (True, False)):
-        for sizes in sizes_to_try(hints, free_width=False):
-            yield Way(form, sizes, has_batch, as_arrays)
+    for as_arrays in (False, True):
+        for form, has_batch in product(forms, (True, False)):
+            for sizes in sizes_to_try(hints, free_width=False):
+                yield Way(form, sizes, has_batch, as_arrays)
+        if Form.WIDTH not in forms:
+            yield from (Way(Form.WIDTH, sizes, has_batch=False, as_arrays=as_arrays) for sizes in ONE_HEAD)
 
 
 def _holding_weights(caller: Caller, held: ReadWeights, axes: str | None) -> Examined:

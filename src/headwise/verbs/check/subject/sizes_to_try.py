@@ -15,6 +15,9 @@ _WIDTHS = ((7, 11), (7, 7), (10, 14), (10, 10), (16, 16), (64, 64))
 # No multiple of the number of heads, and nobody's width of all heads side by side.
 _FREE_WIDTH = 40
 
+# For `softmax(q @ k.T) @ v` of two axes. No number of heads that it could have divides the width of its rows.
+ONE_HEAD = tuple(Sizes(1, 1, width, value_width, width) for width, value_width in _WIDTHS[:2])
+
 
 def sizes_to_try(hints: Hints, *, free_width: bool) -> Iterator[Sizes]:
     """Return sizes, the most telling first: values of another width than keys, fewer KV heads than heads.
