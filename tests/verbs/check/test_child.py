@@ -15,6 +15,7 @@ from headwise.errors import ArgumentError, SubjectError, UnsupportedError
 from headwise.verbs.check import check, child
 from headwise.verbs.check.child import check_file
 from headwise.verbs.check.contained import Heard
+from headwise.verbs.check.render_json import to_json
 from headwise.verbs.check.wire import written
 
 from .made_results import UNKNOWN, WRONG
@@ -51,6 +52,8 @@ def test_a_result_is_the_same_as_that_of_a_direct_call(
     exec(compile(UNSCALED, str(file), "exec"), namespace)  # noqa: S102 - the text above
     assert found == check(namespace["attend"], **SIZES)  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == [file]  # nothing is left beside the file
+    # In the document conventions go by their names.
+    assert len(to_json(found)["conventions"]) == len(found.conventions) > 5
 
 
 def test_what_json_cannot_carry_is_made_in_the_child(tmp_path: Path) -> None:
