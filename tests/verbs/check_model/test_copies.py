@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from headwise.models.attachment import AttachedLayer
 from headwise.verbs.check_model import check_model
+from headwise.verbs.check_model.sources import Source
+from headwise.verbs.check_model.weights import LayerWeights
 
 from ...models.attachment.families import family
 from .changing import columns, copy_head, rows, said
@@ -128,3 +131,14 @@ def test_the_stacks_of_an_encoder_decoder_are_compared_too() -> None:
         ("duplicate-layers", "model.encoder.layers.1.self_attn")
     ]
     assert "those of layer 1 (model.decoder.layers.1.self_attn)" in found.findings[0].words
+
+
+def test_a_kv_head_that_a_model_writes_out_itself_is_one_head() -> None:
+    """Query heads 0 and 1 read the first, 2 and 3 the second, though four arrive at the attention."""
+    linear = torch.nn.Linear(5, 2 * WIDTH)
+    layer = AttachedLayer(0, "attention", 4, 4, WIDTH, WIDTH, "self")
+    weights = LayerWeights(layer, {"key": Source("key", linear, (0, 0, WIDTH, WIDTH), WIDTH)})
+    assert weights.count("key") == 2
+    assert [weights.number("key", head) for head in range(4)] == [0, 0, 1, 1]
+    torch.testing.assert_close(weights.heads("key").flatten(0, 1), linear.weight)
+    torch.testing.assert_close(weights.biases("key"), linear.bias.reshape(2, WIDTH))

@@ -73,7 +73,7 @@ def test_copies_that_differ_by_rounding_are_taken_in_the_order_of_heads() -> Non
     written[..., 6:12] = written[..., :6]
     heads = heads_of(written).clone()
     torch.manual_seed(1)
-    written[..., :6] *= 1 + 3e-8 * torch.randn(
+    written[..., :6] *= 1 + 3e-7 * torch.randn(
         1, ROWS, 6
     )  # head 0 is nearer to the place of head 1 by a hair
     found = find_source(heads, [made(written.double())], WIDTH)
