@@ -176,3 +176,10 @@ def test_no_two_entries_share_a_change():
 
 def test_form_of_the_rows_case():
     assert ROWS_CASE[0]["form"] is Form.PROJECTED
+
+
+def test_nan_everywhere_is_explained_by_nothing():
+    subject = MadeSubject(lambda inputs: attend(inputs) * torch.nan)
+    result = check_subject(subject, Expected(axes="bhqd"))
+    assert not result.is_right
+    assert result.explanations == ()

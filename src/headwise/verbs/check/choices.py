@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
@@ -52,15 +51,18 @@ class Choices:
         self._readings = readings
         self._boolean_masks = boolean_masks
         self._order_matters = order_matters
+        self._kept: dict[tuple[int, frozenset[str] | None], list[Change]] = {}
 
-    def always(self, *, unlike: int, only: frozenset[str] | None = None) -> Iterator[Change]:
-        """Yield what it may do without being asked.
+    def always(self, *, unlike: int, only: frozenset[str] | None = None) -> list[Change]:
+        """Return what it may do without being asked.
 
         Args:
             unlike: how many of them are unlike the usual at once, causality and the reading of weights aside.
             only: which of them may be; any by default.
 
         """
+        if (unlike, only) in self._kept:
+            return self._kept[unlike, only]
         names, options = zip(*self._always().items(), strict=True)
         free = {"causal", "reading"}
         places = [
@@ -73,8 +75,11 @@ class Choices:
             if sum(place > 0 for name, place in zip(names, chosen, strict=True) if name not in free) == unlike
         ]
         chosen.sort(key=lambda places: (sum(place > 0 for place in places), places))
-        for each in chosen:
-            yield {name: given[place] for name, given, place in zip(names, options, each, strict=True)}
+        self._kept[unlike, only] = [
+            {name: given[place] for name, given, place in zip(names, options, each, strict=True)}
+            for each in chosen
+        ]
+        return self._kept[unlike, only]
 
     def _always(self) -> dict[str, tuple[Any, ...]]:
         subject, expected = self._subject, self._expected

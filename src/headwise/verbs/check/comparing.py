@@ -92,6 +92,8 @@ class Question:
         if not in_full and far > 2 * share * self._size:
             return Distance(far, share * self._size)
         error, size = _difference(found, right)
+        if self.probe.must_count and size == 0.0 and not bool(right.isfinite().any()):
+            return Distance(inf, 0.0)
         if loose is not None or not (in_full or error <= share * size):
             return Distance(error, share * size)
         return Distance(error, min(share * size, self._allowed(recipe, exact, counted, size)))

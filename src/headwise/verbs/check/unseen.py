@@ -31,7 +31,7 @@ def unseen_faults(examined: Examined, recipe: Recipe, seen: Seen) -> tuple[Fault
         names.append("dropout-in-eval")
     elif not examined.steadiness.is_steady:
         names.append("dropout-in-eval" if _is_right_on_average(examined, recipe) else "unrepeatable")
-    if seen.training.weights_dropped:
+    if seen.training.weights_dropped and examined.steadiness.is_steady:
         names.append("weights-after-dropout")
     return tuple(_BY_NAME[name] for name in names)
 

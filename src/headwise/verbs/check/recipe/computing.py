@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from headwise.verbs.check.asking import Form, Inputs, Projections, Role, Sizes
+from headwise.verbs.check.asking import Form, Inputs, Projection, Projections, Role, Sizes
 from headwise.verbs.check.recipe.heads import Given, Heads, heads_of, mapped
 from headwise.verbs.check.recipe.knobs import CannotComputeError, Recipe
-from headwise.verbs.check.recipe.visibility import Lengths, check_fit, shown
+from headwise.verbs.check.recipe.visibility import Lengths, Shown, check_fit, shown
 from headwise.verbs.check.recipe.weighing import Scores, Weights, products, score, weigh
 
 _HEADS_KNOBS = (
@@ -21,11 +21,15 @@ _HEADS_KNOBS = (
     "projection_biases", "split", "shared_head", "rotary", "rotary_base", "kv_heads", "cache_used",
 )  # fmt: skip
 _PRODUCTS_KNOBS = (*_HEADS_KNOBS, "precision")
+_SHOWN_KNOBS = (
+    "causal", "causal_behind_cache", "window", "window_sides", "alignment", "mask_means", "float_mask",
+    "padding_means", "causality", "upper_left", "windowing", "masking", "padding", "cache_used",
+)  # fmt: skip
 # All but those that tell what becomes of the weighted values.
 _WEIGHTS_KNOBS = tuple(knob.name for knob in fields(Recipe) if knob.name not in ("join", "output"))
 
 _heads_part, _products_part = attrgetter(*_HEADS_KNOBS), attrgetter(*_PRODUCTS_KNOBS)
-_weights_part = attrgetter(*_WEIGHTS_KNOBS)
+_shown_part, _weights_part = attrgetter(*_SHOWN_KNOBS), attrgetter(*_WEIGHTS_KNOBS)
 # A search tries many thousands of recipes; those that share a part are tried close together.
 _MOST_KEPT = 4096
 
@@ -67,11 +71,13 @@ class Computation:
             key = torch.cat((past.key.to(dtype), key), dim=-2)
             value = torch.cat((past.value.to(dtype), value), dim=-2)
         past_len = 0 if past is None else past.key.shape[-2]
-        self._given = Given(form, sizes, query, key, value, past_len, readings)
+        maps = tuple(_in_dtype(reading, dtype) for reading in readings)
+        self._given = Given(form, sizes, query, key, value, past_len, maps)
         self._options: Mapping[Role, Any] = inputs.options
         self._dtype = dtype
         self._heads: dict[tuple[Any, ...], Heads] = {}
         self._products: dict[tuple[Any, ...], Tensor] = {}
+        self._shown: dict[tuple[Any, ...], Shown] = {}
         self._weights: dict[tuple[Any, ...], Weights] = {}
 
     def answer(self, recipe: Recipe) -> Computed:
@@ -99,8 +105,11 @@ class Computation:
         dots = self.products(recipe)
         past = self._given.past if recipe.cache_used else 0
         lengths = Lengths(dots.shape[0], dots.shape[-2], dots.shape[-1], past)
-        check_fit(self._options, dots.shape)
-        seen = shown(lengths, self._options, recipe, self._dtype)
+        key = (lengths, *_shown_part(recipe))
+        if key not in self._shown:
+            check_fit(self._options, dots.shape)
+            self._shown[key] = shown(lengths, self._options, recipe, self._dtype)
+        seen = self._shown[key]
         return score(dots, seen, self._options, self._given.sizes, recipe)
 
     def _heads_by(self, recipe: Recipe) -> Heads:
@@ -149,6 +158,19 @@ class Computation:
                 raise CannotComputeError("the output projection is not square")
             by = type(by)(by.weight.mT, by.bias)
         return mapped(rows, by, biased=recipe.projection_biases in ("right", "ignored in"))
+
+
+def _in_dtype(maps: Projections, dtype: torch.dtype) -> Projections:
+    def converted(one: Projection) -> Projection:
+        return Projection(one.weight.to(dtype), None if one.bias is None else one.bias.to(dtype))
+
+    return Projections(
+        converted(maps.query),
+        converted(maps.key),
+        converted(maps.value),
+        None if maps.output is None else converted(maps.output),
+        maps.fused,
+    )
 
 
 def _make_room(kept: dict[tuple[Any, ...], Any]) -> None:

@@ -85,8 +85,8 @@ def mapped(rows: Tensor, by: Projection, *, biased: bool = True) -> Tensor:
     """Return `rows @ weight.T + bias`."""
     if rows.shape[-1] != by.weight.shape[1]:
         raise CannotComputeError(f"rows of width {rows.shape[-1]} do not fit {tuple(by.weight.shape)}")
-    out = rows @ by.weight.to(rows.dtype).mT
-    return out + by.bias.to(rows.dtype) if by.bias is not None and biased else out
+    out = rows @ by.weight.mT
+    return out + by.bias if by.bias is not None and biased else out
 
 
 def _split_all(
