@@ -11,6 +11,7 @@ SLIPS: list[Slip] = [
     *slips_scores.ORDER,
     *slips_scores.BIAS,
     *slips_scores.PRECISION,
+    *slips_scores.REPEATED,
     *slips_scores.DROPOUT,
     *slips_layout.SPLITTING,
     *slips_layout.JOINING,
@@ -21,6 +22,8 @@ SLIPS: list[Slip] = [
     *slips_masks.MASK,
     *slips_masks.ROTARY,
 ]
+
+CAUTIONED = slips_masks.CAUTIONED
 
 # Pairs, written out: what one person gets wrong in one sitting.
 _PAIRED = [

@@ -48,9 +48,9 @@ CAUSAL += [
 WINDOW = [
     slip("window-ignored", "sliding", ("seen & (i - j < self.window)", "seen")),
     slip("window-ignored", "small_gpt_window", ("triangle.triu(-(window - 1))", "triangle")),
-    slip("window-on-one-side", "sliding", ("seen & (i - j < self.window)", "(i - j).abs() < self.window")),
+    slip("window-sees-ahead", "sliding", ("seen & (i - j < self.window)", "(i - j).abs() < self.window")),
     slip(
-        "window-on-one-side",
+        "window-sees-ahead",
         "small_gpt_window",
         ("triangle.triu(-(window - 1))", "torch.ones_like(triangle).triu(1 - window).tril(window - 1)"),
     ),
@@ -93,14 +93,9 @@ MASK = [
     ),
     slip(
         "float-mask-as-boolean",
-        "written_out",
-        ("        if mask.dtype == torch.bool:\n            mask =", "        mask ="),
-        ("masked_fill(~mask,", "masked_fill(~mask.bool(),"),
-    ),
-    slip(
-        "float-mask-as-boolean",
         "relative_bias",
         ("scores = scores + mask", 'scores = scores.masked_fill(mask == 0, float("-inf"))'),
+        mask_means="add",
     ),
     slip("mask-ignored", "annotated", ("mask == 0", "mask == 2")),
     slip("mask-ignored", "full_width", ("    if attn_mask is not None:", "    if attn_mask is True:")),
@@ -169,16 +164,15 @@ ROTARY = [
         ("cos, sin = self.angles(past, length)", "q, k = q.transpose(1, 2), k.transpose(1, 2)"),
         (
             "q, k = rotated(q, cos, sin), rotated(k, cos, sin)",
-            "q, k = (rotated(x, *self.angles(0, x.shape[2])).transpose(1, 2) for x in (q, k))",
+            "q, k = (rotated(x, *self.angles(past, x.shape[2])).transpose(1, 2) for x in (q, k))",
         ),
     ),
     slip(
         "rotary-over-heads",
-        "neox_like",
-        (
-            "turn(q, positions, self.base), turn(k, positions, self.base)",
-            "(turn(x.transpose(1, 2), torch.arange(x.shape[1]), self.base).transpose(1, 2) for x in (q, k))",
-        ),
+        "grouped_complex",
+        ("self.n_heads, -1))", "self.n_heads, -1)).transpose(1, 2)"),
+        ("self.n_kv_heads, -1))\n        xv", "self.n_kv_heads, -1)).transpose(1, 2)\n        xv"),
+        ("= xq.transpose(1, 2), xk.transpose(1, 2), xv.transpose(1, 2)", "= xq, xk, xv.transpose(1, 2)"),
     ),
     slip("rotary-missing", "llama_like", ("        q, k = rotated(q, cos, sin), rotated(k, cos, sin)\n", "")),
     slip(
@@ -211,5 +205,43 @@ ROTARY = [
         "rotary-on-values",
         "neox_like",
         ("q, k = turn(q, positions", "v = turn(v, positions, self.base)\n        q, k = turn(q, positions"),
+    ),
+]
+
+# What is not wrong, but goes wrong easily: by the names of what it leads to.
+CAUTIONED = [
+    slip(
+        "float-mask-as-boolean",
+        "written_out",
+        ("        if mask.dtype == torch.bool:\n            mask =", "        mask ="),
+        ("masked_fill(~mask,", "masked_fill(~mask.bool(),"),
+    ),
+    slip("empty-rows-nan", "written_out"),
+    slip(
+        "empty-rows-nan",
+        "relative_bias",
+        ("scores = scores + mask", "scores = scores.masked_fill(mask, -torch.inf)"),
+    ),
+    slip("masked-values-leak", "jax_port"),
+    slip("masked-values-leak", "full_width"),
+    slip("causal-upper-left", "written_out", ("tril(diagonal=kv_len - seq_len)", "tril()")),
+    slip("causal-upper-left", "jax_port", (" + (s - t)", "")),
+    slip(
+        "inputs-changed",
+        "full_width",
+        (
+            "scores = torch.matmul(q, k.transpose(2, 3)) / q.shape[-1] ** 0.5",
+            "q /= q.shape[-1] ** 0.5\n    scores = torch.matmul(q, k.transpose(2, 3))",
+        ),
+    ),
+    slip("inputs-changed", "written_out", ("(query * factor) @", "query.mul_(factor) @")),
+    slip("question-refused", "annotated", ("mask = mask.unsqueeze(1)", 'raise NotImplementedError("masks")')),
+    slip(
+        "question-refused",
+        "full_width",
+        (
+            "scores = scores.masked_fill(key_padding_mask[",
+            "scores = scores.masked_fill(1 - key_padding_mask[",
+        ),
     ),
 ]

@@ -154,6 +154,20 @@ PRECISION = [
     ),
 ]
 
+REPEATED = [
+    slip(
+        "unrepeatable",
+        "vision",
+        ("q = q * self.scale", "q = q * self.scale + q.new_empty(q.shape).normal_()"),
+    ),
+    slip(
+        "unrepeatable",
+        "small_gpt",
+        ("self.flash = flash", "self.flash = flash\n        self.temperature = 1.0"),
+        ("att = att / math", "self.temperature *= 0.95\n            att = att * self.temperature / math"),
+    ),
+]
+
 DROPOUT = [
     slip("weights-after-dropout", "annotated", ("value), probabilities", "value), dropped")),
     slip(

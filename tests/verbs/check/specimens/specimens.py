@@ -35,6 +35,9 @@ SPECIMENS = {
     ),
     "bert_like": Specimen("bert_like", lambda code: code.BertSelfAttention(35, 5), {"mask_means": "add"}),
     "llama_like": Specimen("llama_like", lambda code: code.LlamaAttention(60, 6, 2, 10), {"rope": Rope()}),
+    "grouped_complex": Specimen(
+        "grouped_complex", lambda code: code.Attention(60, 6, 2), {"rope": Rope(pairing="interleaved")}
+    ),
     "head_by_head": Specimen("head_by_head", lambda code: code.MultiHeadAttention(21, 3, 7)),
     "relative_bias": Specimen("relative_bias", lambda code: code.T5Attention(33, 7, 3), {"scale": 1.0}),
     "sliding": Specimen(
