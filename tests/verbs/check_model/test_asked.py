@@ -47,7 +47,7 @@ def test_a_text_of_few_tokens_leaves_weights_alone(smollm2: OpenedModel) -> None
     found = check_model(smollm2, text="The bank")
     assert found.right
     assert {layer.not_found for layer in found.layers} == {
-        "W_Q, W_K and W_V: 2 tokens are too few to tell which weights made what"
+        "W_Q, W_K and W_V: a text of 2 tokens is too short to tell which weights made what"
     }
     assert "Not examined\nmodel.layers.0.self_attn, model.layers.1.self_attn, " in told(found)
 

@@ -138,7 +138,7 @@ def test_layers_that_hold_the_same_parameters_are_remarked() -> None:
     found = check_model(model)
     assert found.right
     assert [(each.kind, each.words) for each in found.remarks] == [
-        ("tied-layers", "model.layers.2.self_attn use the same parameters as model.layers.0.self_attn")
+        ("tied-layers", "model.layers.2.self_attn holds the same parameters as model.layers.0.self_attn")
     ]
 
 

@@ -28,6 +28,7 @@ from headwise.verbs.check_model.result import MATRICES, WRITTEN, Finding, LayerC
 from headwise.verbs.check_model.sources import LEAST_TOKENS
 from headwise.verbs.check_model.weights import examinable
 from headwise.verbs.check_model.words import listed
+from headwise.verbs.terminal import several
 
 Notify = Callable[[str], None]
 QUIET_SECONDS = 2.0
@@ -194,7 +195,8 @@ def _not_found(call: HeardLayer) -> str | None:
     if not missing:
         return None
     if call.num_rows < LEAST_TOKENS:
-        return f"{listed(missing)}: {call.num_rows} tokens are too few to tell which weights made what"
+        size = several(call.num_rows, "token")
+        return f"{listed(missing)}: a text of {size} is too short to tell which weights made what"
     return (
         f"{listed(missing)}: no linear layer makes, or reads, these heads as they are (they may be gated, "
         "mixed, cached, or taken over from another layer)"

@@ -113,7 +113,8 @@ def _sketches(
 
 
 def _likeness(matrix: Matrix, layers: Sequence[LayerWeights], first: Item, other: Item) -> Likeness | None:
-    one, two = (layers[item.layer].heads(matrix)[item.head].double() for item in (first, other))
+    # Layers of one model may lie on several devices.
+    one, two = (layers[item.layer].heads(matrix)[item.head].cpu().double() for item in (first, other))
     factor = float((one * two).sum() / one.square().sum())
     difference = float((two - factor * one).norm() / two.norm())
     if difference > ROUNDING:
@@ -121,6 +122,6 @@ def _likeness(matrix: Matrix, layers: Sequence[LayerWeights], first: Item, other
     biases = [layers[item.layer].biases(matrix) for item in (first, other)]
     bias_too = None
     if biases[0] is not None and biases[1] is not None:
-        before, after = biases[0][first.head].double(), biases[1][other.head].double()
+        before, after = biases[0][first.head].cpu().double(), biases[1][other.head].cpu().double()
         bias_too = bool((after - factor * before).norm() <= ROUNDING * after.norm())
     return Likeness(first, factor, difference, bias_too)

@@ -56,7 +56,9 @@ def tied_remarks(layers: Sequence[LayerWeights]) -> Iterator[Finding]:
     for first, places in others.items():
         one = layers[first].layer
         names = listed([layers[place].layer.name for place in places])
-        yield Finding("tied-layers", one.layer, one.name, f"{names} use the same parameters as {one.name}")
+        verb = "holds" if len(places) == 1 else "hold"
+        words = f"{names} {verb} the same parameters as {one.name}"
+        yield Finding("tied-layers", one.layer, one.name, words)
 
 
 def _pairs(

@@ -141,7 +141,7 @@ class _Ears:
         if weight is None or not held.is_finite or _spoils(held):
             return
         rows = output.transpose(1, 2).flatten(0, 1)  # [batch * seq_len, num_heads, value_head_dim]
-        some = torch.linspace(0, len(rows) - 1, min(len(rows), MOST_TOKENS)).round().long().to(rows.device)
+        some = torch.linspace(0, len(rows) - 1, min(len(rows), MOST_TOKENS)).round().long()
         # [d_model, num_heads * value_head_dim] -> [num_heads, value_head_dim, d_model]
         slices = weight.T.unflatten(0, (num_heads, width)).float()
         added = torch.bmm(rows[some].transpose(0, 1).float(), slices)  # [num_heads, rows, d_model]

@@ -126,7 +126,7 @@ def _begins(target: Tensor, rows: Tensor, unit: int, way: Way) -> tuple[int, ...
     if count < LEAST_TOKENS:
         return None
     tolerance = TOLERANCES.get(target.dtype, TOLERANCES[torch.float32])
-    some = torch.linspace(0, count - 1, min(count, MOST_TOKENS)).round().long().to(rows.device)
+    some = torch.linspace(0, count - 1, min(count, MOST_TOKENS)).round().long()
     step = math.gcd(unit, rows.shape[1])
     heads, columns = _numbers(target[some]), _numbers(rows[some])
     windows = _window_lengths(columns, width, step)  # [places, rows]
