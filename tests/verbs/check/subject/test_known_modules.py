@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 from transformers import BertConfig, GPT2Config, GPTNeoXConfig, LlamaConfig, PretrainedConfig, ViTConfig
 from transformers.models.bert.modeling_bert import BertAttention, BertSelfAttention
 from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
@@ -15,10 +16,12 @@ from transformers.models.llama.modeling_llama import LlamaAttention
 from transformers.models.vit.modeling_vit import ViTAttention
 
 import headwise as hw
+from headwise.errors import UnsupportedError
 from headwise.nn.compat import TorchMultiheadAttention
-from headwise.verbs.check.asking import Role
+from headwise.verbs.check.asking import Form
 
 from .asking_it import inputs_for, right_readings, subject
+from .modules import D_MODEL, Fused
 
 
 def eager(config: PretrainedConfig) -> PretrainedConfig:
@@ -63,7 +66,36 @@ def test_torch_s_takes_masks_as_it_wants_them() -> None:
     assert found.answer(inputs_for(found, need_weights=False), axes="bqd").weights is None
 
 
-def test_bert_s_block_with_its_residual_holds_its_four_projections() -> None:
-    found = subject(BertAttention(eager(BertConfig(**WIDTHS))))
-    assert found.projections()[0].output.weight.shape == (24, 24)
-    assert Role.KEY not in found.takes
+def test_bert_s_block_has_a_residual_and_a_norm_behind_its_attention() -> None:
+    with pytest.raises(
+        UnsupportedError, match=r"BertAttention changes what output.dense makes of its heads, as a r"
+    ):
+        subject(BertAttention(eager(BertConfig(**WIDTHS))))
+
+
+def test_a_block_that_norms_its_rows_first_is_no_attention_alone() -> None:
+    class Normed(Fused):
+        def __init__(self) -> None:
+            super().__init__("to_qkv", "to_out", per_head=False)
+            self.norm = nn.LayerNorm(D_MODEL)
+
+        def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+            return super().forward(self.norm(hidden_states))
+
+    with pytest.raises(
+        UnsupportedError, match=r"Normed changes its rows before to_qkv projects them, as a norm"
+    ):
+        subject(Normed())
+
+
+def test_rows_in_another_order_and_random_ones_are_no_change() -> None:
+    class Mixed(Fused):
+        def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+            return super().forward(hidden_states.transpose(0, 1)).transpose(0, 1)
+
+    class Dropping(Fused):
+        def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+            return functional.dropout(super().forward(functional.dropout(hidden_states, 0.1)), 0.1)
+
+    for kind in (Mixed, Dropping):
+        assert subject(kind("to_qkv", "to_out", per_head=False)).form is Form.PROJECTED

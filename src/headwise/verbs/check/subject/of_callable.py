@@ -14,6 +14,7 @@ from torch import nn
 from headwise.errors import ArgumentError, SubjectError
 from headwise.verbs.check.asking import Form, Projections, Role, Sizes
 from headwise.verbs.check.expected import Expected
+from headwise.verbs.check.subject.around import check_nothing_is_around
 from headwise.verbs.check.subject.asker import AXES, Asker
 from headwise.verbs.check.subject.caller import Caller
 from headwise.verbs.check.subject.drawn_weights import drawn_weights, parts_of_weights
@@ -58,6 +59,7 @@ def examined_callable(
     Raises:
         ArgumentError: its parameters, its sizes or its weights cannot be understood.
         SubjectError: it answers in no way in which it can be asked.
+        UnsupportedError: it does more than attention.
 
     """
     name = name_of(target)
@@ -168,7 +170,9 @@ def _holding_weights(caller: Caller, held: ReadWeights, axes: str | None) -> Exa
             way = Way(Form.PROJECTED, held.sizes, has_batch, as_arrays)
             yield Asker(caller, way, (in_widths[0], in_widths[1], in_widths[2]), tuple(dict.fromkeys(widths)))
 
-    return Examined(_tried(caller, askers, axes), axes=axes, readings=held.readings)
+    tried = _tried(caller, askers, axes)
+    check_nothing_is_around(tried, held)
+    return Examined(tried, axes=axes, readings=held.readings)
 
 
 def _given_weights(caller: Caller, roles: Sequence[WeightRole], hints: Hints, axes: str | None) -> Examined:

@@ -21,11 +21,17 @@ from headwise.verbs.check.subject.words import plain
 
 @dataclass(frozen=True, eq=False)
 class ReadWeights:
-    """What the weights say: the sizes, and every reading, likeliest first."""
+    """What the weights say.
+
+    - sizes: of the heads
+    - readings: likeliest first
+    - query_path, output_path: where the maps are; None for an output projection that is none, or several
+    """
 
     sizes: Sizes
     readings: tuple[Projections, ...]
-    paths: tuple[str, ...]
+    query_path: str
+    output_path: str | None
 
 
 def weights_held(
@@ -76,7 +82,10 @@ def read_parts(
             readings += _readings(maps, parts, sizes)
     if sizes is None:
         raise refused[0]
-    return ReadWeights(sizes, _distinct(readings), tuple(part.path for part in parts.values()))
+    query_path = next(part.path for letters, part in parts.items() if "q" in letters)
+    output = parts.get("o")
+    output_path = output.path if output is not None and len(output.maps) == 1 else None
+    return ReadWeights(sizes, _distinct(readings), query_path, output_path)
 
 
 def _found(held: Held) -> dict[str, StoredMaps]:

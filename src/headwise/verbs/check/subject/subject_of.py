@@ -31,6 +31,14 @@ def subject_of(
     Raises:
         ArgumentError: its parameters, sizes or weights cannot be understood.
         SubjectError: it answers in no way in which it can be asked.
+        UnsupportedError: it does more than attention.
+
+    Example:
+        >>> def attend(query, key, value, is_causal=False):
+        ...     return (query @ key.mT / query.shape[-1] ** 0.5).softmax(-1) @ value
+        >>> found = subject_of(attend, expected=Expected(num_heads=4))
+        >>> found.form.value, found.sizes.num_heads, sorted(role.value for role in found.takes)
+        ('heads', 4, ['causal', 'key', 'query', 'value'])
 
     """
     if not callable(target):
