@@ -42,8 +42,8 @@ def check_nothing_is_around(tried: Tried, held: ReadWeights) -> None:
         return
     if given and not any(_same_numbers(given[0], rows) for rows in (inputs.query, inputs.key, inputs.value)):
         raise UnsupportedError(
-            f"{name} changes its rows before {held.query_path} projects them, as a norm or added positions do; check "
-            "examines attention alone: pass a module that is given the rows as they are projected"
+            f"{name} changes its rows before {held.query_path} projects them, as a norm or added positions "
+            "do; check examines attention alone: pass a module that is given the rows as they are projected"
         )
     if made and not _same_numbers(made[-1], answers[-1]):
         raise UnsupportedError(
