@@ -10,6 +10,7 @@ from torch import Tensor
 
 from headwise.errors import SubjectError
 from headwise.rope import Rope
+from headwise.verbs.check import check
 from headwise.verbs.check.asking import Answer, Inputs, Role
 from headwise.verbs.check.compute import check_subject
 from headwise.verbs.check.expected import Expected
@@ -255,3 +256,13 @@ def test_one_that_cannot_be_asked_at_all():
 
     with pytest.raises(SubjectError, match="never"):
         check_subject(MadeSubject(ask), Expected())
+
+
+def test_a_flag_that_is_but_a_hint_beside_a_mask():
+    layer = torch.nn.MultiheadAttention(35, 5, kdim=13, vdim=17, batch_first=True)
+    result = check(layer, mask_means="ignore")
+    assert result.is_right, result
+    conventions = {convention.name: convention.value for convention in result.conventions}
+    assert conventions["causal"] == "refused where its flag is all there is"
+    assert conventions["boolean mask"].startswith("True means ignore")
+    assert conventions["returned weights"].startswith("the weights, their mean over the heads")

@@ -114,7 +114,7 @@ class Question:
             plain, right = plain[counted], right[counted]
         off, _ = _difference(plain, right)
         eps = torch.finfo(self._dtype).eps
-        return (4 * off if off < inf else 0.0) + eps * (16 + 4 * exact.weights.largest_score) * size
+        return (4 * off if off < inf else 0.0) + eps * (16 + 4 * exact.weights.largest_score()) * size
 
     def _counted(self, exact: Computed, recipe: Recipe) -> Tensor | None:
         """Return which rows count, in the axes of the output; None: all."""

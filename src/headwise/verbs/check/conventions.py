@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 
 from headwise.verbs.check.asking import Form, Role
+from headwise.verbs.check.choices import is_uneven
 from headwise.verbs.check.dropout import InTraining, in_training
 from headwise.verbs.check.examined import Examined
 from headwise.verbs.check.interview import Asked, ask_probe
@@ -122,22 +123,26 @@ def _of_positions(examined: Examined, recipe: Recipe) -> Iterator[tuple[str, str
             "rotary positions",
             "none" if rope is None else f"{rope.pairing}, base {rope.base:g}",
         )
+    yield from _of_causality(examined, recipe)
+    if Role.WINDOW in examined.subject.takes:
+        yield "window", "the argument's, counting the row's own key"
+    else:
+        yield "window", "none" if recipe.window is None else f"{recipe.window} keys, the row's own among them"
+
+
+def _of_causality(examined: Examined, recipe: Recipe) -> Iterator[tuple[str, str]]:
+    probes = [question.probe for question in examined.questions]
     by_flag = Role.CAUSAL in examined.subject.takes
+    if by_flag and not any(probe.name == "causal" for probe in probes):
+        yield "causal", "refused where its flag is all there is"
+        return
     always = "always" if recipe.causal else "no"
     if recipe.causal_behind_cache:
         always = "no, but behind a cache"
     yield "causal", "by its flag" if by_flag else always
     if by_flag or recipe.causal:
-        uneven = any(
-            question.probe.past is not None
-            or question.probe.inputs.query.shape[-2] != question.probe.inputs.key.shape[-2]
-            for question in examined.questions
-        )
+        uneven = any(probe.past is not None or is_uneven(probe, recipe) for probe in probes)
         yield "causal alignment", recipe.alignment if uneven else f"{_NOT_ASKED}: it takes equal lengths only"
-    if Role.WINDOW in examined.subject.takes:
-        yield "window", "the argument's, counting the row's own key"
-    else:
-        yield "window", "none" if recipe.window is None else f"{recipe.window} keys, the row's own among them"
 
 
 def _of_masks(examined: Examined, recipe: Recipe) -> Iterator[tuple[str, str]]:

@@ -45,7 +45,10 @@ def interview(ask: Ask, probes: list[Probe]) -> list[Asked]:
     first, *others = probes
     found = [Asked(first, ask(first.inputs))]
     understood: dict[Role, str] = {}
-    found += [ask_probe(ask, probe, understood) for probe in others]
+    for probe in others:
+        answered = {asked.probe.name for asked in found if asked.answer is not None}
+        if answered.issuperset(probe.parts):
+            found.append(ask_probe(ask, probe, understood))
     return found
 
 

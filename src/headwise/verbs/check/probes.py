@@ -31,6 +31,8 @@ class Probe:
     - must_count: whether a recipe must fix some rows of the answer, so that none is taken for a match unseen
     - only_decided: whether only rows count that one key decides, since rounding decides the others
     - skips_empty: whether rows that see no key do not count
+    - parts: the probes that ask for the same things one by one; only where they are answered is this asked,
+      since a causal flag that is refused alone is but a hint beside a mask
     """
 
     name: str
@@ -40,6 +42,7 @@ class Probe:
     must_count: bool = False
     only_decided: bool = False
     skips_empty: bool = False
+    parts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -97,13 +100,13 @@ class ProbeMaker:
     ) -> Inputs:
         """Return normal inputs; the lengths are equal, unless `kv_len` is given."""
         seq_len = seq_len or self.counts.long
-        query = self._drawn(self.sizes.num_heads, seq_len, self.sizes.head_dim)
+        query = self._drawn(Role.QUERY, seq_len)
         key = value = query
         separate = kv_len is not None or Role.KEY in self.takes
         if separate:
-            key = value = self._drawn(self.sizes.num_kv_heads, kv_len or seq_len, self.sizes.head_dim)
+            key = value = self._drawn(Role.KEY, kv_len or seq_len)
             if Role.VALUE in self.takes:
-                value = self._drawn(self.sizes.num_kv_heads, kv_len or seq_len, self.sizes.value_head_dim)
+                value = self._drawn(Role.VALUE, kv_len or seq_len)
         root = self._unit * spread**0.5
         query, key = query * root, (key * root if separate else query * root)
         if Role.VALUE not in self.takes:
@@ -127,18 +130,24 @@ class ProbeMaker:
         """Return normal numbers."""
         return torch.randn(*shape, generator=self.random)
 
-    def _drawn(self, heads: int, length: int, width: int) -> Tensor:
-        batch = self.counts.batch
+    def _drawn(self, role: Role, length: int) -> Tensor:
+        sizes, batch = self.sizes, self.counts.batch
+        if self.form is Form.PROJECTED:
+            maps = self._readings[0]
+            of_role = {Role.QUERY: maps.query, Role.KEY: maps.key, Role.VALUE: maps.value}
+            return self.normal(batch, length, of_role[role].weight.shape[1])
+        heads = sizes.num_heads if role is Role.QUERY else sizes.num_kv_heads
+        width = sizes.value_head_dim if role is Role.VALUE else sizes.head_dim
         if self.form is Form.HEADS:
             return self.normal(batch, heads, length, width)
-        return self.normal(
-            batch, length, self.sizes.d_model if self.form is Form.PROJECTED else heads * width
-        )
+        return self.normal(batch, length, heads * width)
 
     def _unit_of_rows(self) -> float:
         """Return what normal rows are multiplied by so that the scores have a spread of 1."""
-        rows = self._drawn(self.sizes.num_heads, 64, self.sizes.head_dim)
-        plain = Inputs(rows, rows, rows)
+        query = self._drawn(Role.QUERY, 64)
+        key = self._drawn(Role.KEY, 64) if Role.KEY in self.takes else query
+        value = self._drawn(Role.VALUE, 64) if Role.VALUE in self.takes else key
+        plain = Inputs(query, key, value)
         computation = Computation(form=self.form, sizes=self.sizes, readings=self._readings, inputs=plain)
         spread = float(computation.products(Recipe()).std()) * self.sizes.head_dim**-0.5
         return spread**-0.5 if spread > 0 else 1.0
@@ -227,7 +236,9 @@ def _mixed(make: ProbeMaker) -> Iterator[Probe]:
     for place, one in enumerate(names):
         for other in names[place + 1 :]:
             both = make.inputs({**given[one], **given[other]})
-            yield Probe(f"{one} and {other}", f"{one} and {other} at once", both, skips_empty=True)
+            yield Probe(
+                f"{one} and {other}", f"{one} and {other} at once", both, skips_empty=True, parts=(one, other)
+            )
 
 
 def _cached(make: ProbeMaker) -> Iterator[Probe]:

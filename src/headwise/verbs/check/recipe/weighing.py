@@ -29,14 +29,18 @@ class Weights(NamedTuple):
       guessed, such as the score of what is hidden where no softmax follows; None if all are known
     - empty `[batch, seq_len]`: True at rows that see no key in some head; None if there are none
     - has_empty: whether a softmax, over whatever axis, had no visible entry
-    - largest_score: of what is visible; rounding grows with it
+    - scores: those before the softmax, 0 where hidden; rounding grows with them
     """
 
     weights: Tensor
     known: Tensor | None
     empty: Tensor | None
     has_empty: bool
-    largest_score: float
+    scores: Tensor
+
+    def largest_score(self) -> float:
+        """Return the largest finite score of what is visible."""
+        return float(self.scores.nan_to_num(0.0, posinf=0.0, neginf=0.0).abs().max())
 
 
 def products(heads: Heads, recipe: Recipe) -> Tensor:
@@ -111,33 +115,34 @@ def _scale(dots: Tensor, options: Mapping[Role, Any], sizes: Sizes, recipe: Reci
 
 def _weights(scores: Tensor, hidden: Tensor, recipe: Recipe) -> Weights:
     visible_scores = scores.masked_fill(hidden, 0.0)
-    largest = float(visible_scores.nan_to_num(0.0, posinf=0.0, neginf=0.0).abs().max())
     if recipe.softmax == "missing":
         known = ~hidden.any(dim=-1).any(dim=1)
-        return Weights(visible_scores, known, None, has_empty=False, largest_score=largest)
+        return Weights(visible_scores, known, None, has_empty=False, scores=visible_scores)
     if recipe.softmax == "before mask":
         weights = torch.softmax(scores, dim=-1).masked_fill(hidden, 0.0)
-        return Weights(weights, None, None, has_empty=False, largest_score=largest)
+        return Weights(weights, None, None, has_empty=False, scores=visible_scores)
     if recipe.hidden_score is not None:
         scores, hidden = scores.masked_fill(hidden, recipe.hidden_score), torch.zeros_like(hidden)
     elif recipe.hidden_added is not None:
         scores, hidden = scores + hidden * recipe.hidden_added, torch.zeros_like(hidden)
     axis = _AXES.get(recipe.softmax, -1)
     weights = _softmax(scores.masked_fill(hidden, -torch.inf), axis, recipe)
-    return _with_empty(weights, hidden, axis, recipe, largest)
+    return _with_empty(weights, hidden, axis, recipe, visible_scores)
 
 
-def _with_empty(weights: Tensor, hidden: Tensor, axis: int, recipe: Recipe, largest: float) -> Weights:
+def _with_empty(
+    weights: Tensor, hidden: Tensor, axis: int, recipe: Recipe, visible_scores: Tensor
+) -> Weights:
     """Return the weights with what a recipe has where a softmax sees nothing."""
     empty = hidden.all(dim=axis, keepdim=True)
     if not bool(empty.any()):
-        return Weights(weights, None, None, has_empty=False, largest_score=largest)
+        return Weights(weights, None, None, has_empty=False, scores=visible_scores)
     mean = 1.0 / weights.shape[axis]
     instead = {"zero": 0.0, "nan": torch.nan, "mean": mean, "other": 0.0}[recipe.empty]
     rows = empty[..., 0].any(dim=1) if axis == -1 else None
     known = ~rows if rows is not None and recipe.empty == "other" else None
     weights = torch.where(empty, instead, weights)
-    return Weights(weights, known, rows, has_empty=True, largest_score=largest)
+    return Weights(weights, known, rows, has_empty=True, scores=visible_scores)
 
 
 def _softmax(scores: Tensor, axis: int, recipe: Recipe) -> Tensor:
