@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.errors import SubjectError
 from headwise.verbs.check.asking import Role
 from headwise.verbs.check.subject.arrays import as_arrays
 from headwise.verbs.check.subject.handing import Parameters, arguments_of
@@ -72,7 +71,9 @@ class Caller:
                 warnings.simplefilter("always")
                 value = called(*args, **kwargs)
         except Exception as error:
-            raise self._told(error, args, kwargs) from error
+            raise raised_by(
+                error, name=self.name, defined_at=self.defined_at, args=args, kwargs=kwargs
+            ) from error
         changed = tuple(name for name, one in originals.items() if not _same_numbers(one, copies[id(one)]))
         cache = handed.inputs.options.get(Role.CACHE)
         return Returned(
@@ -84,13 +85,6 @@ class Caller:
             words,
             cache.value if isinstance(cache, Kept) else cache,
         )
-
-    def _told(self, error: Exception, args: list[Any], kwargs: dict[str, Any]) -> SubjectError:
-        file, line = self.defined_at or (None, 0)
-        raised = raised_by(error, name=self.name, file=file, args=args, kwargs=kwargs)
-        if " at " in str(raised).split("; it was asked")[0] or file is None:
-            return raised
-        return SubjectError(f"{raised} ({self.name} is written at {file}:{line})")
 
     def _in(self, dtype: torch.dtype) -> Callable[..., Any]:
         """Return the target with parameters of a dtype: a copy of a module that has another one."""
@@ -105,7 +99,7 @@ class Caller:
                 self._in_dtype[dtype] = copy.deepcopy(target).to(dtype)
             except Exception as error:
                 raise raised_by(
-                    error, name=f"copying {self.name} to {dtype}", file=None, args=[], kwargs={}
+                    error, name=f"copying {self.name} to {dtype}", defined_at=None, args=[], kwargs={}
                 ) from error
         return self._in_dtype[dtype]
 

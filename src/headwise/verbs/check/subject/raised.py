@@ -20,23 +20,30 @@ _INSTALLED = tuple(
 
 
 def raised_by(
-    error: Exception, *, name: str, file: str | None, args: Sequence[Any], kwargs: Mapping[str, Any]
+    error: Exception,
+    *,
+    name: str,
+    defined_at: tuple[str, int] | None,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
 ) -> SubjectError:
     """Return the error that tells of another one.
 
     Args:
         error: what the subject raised.
         name: of the subject.
-        file: where the subject is written; None where that is not known.
+        defined_at: the file and the line where the subject is written; None where that is not known.
         args: what it was given by position.
         kwargs: what it was given by name.
 
     """
     said = " ".join(str(error).split()) or "no text"
-    place = place_of(error, file)
+    place = place_of(error, None if defined_at is None else defined_at[0])
+    where = "" if place is None else f" at {place}"
+    if place is None and defined_at is not None:
+        where = f" ({name} is written at {defined_at[0]}:{defined_at[1]})"
     return SubjectError(
-        f"{name} raised {type(error).__name__}: {said[:400]}{f' at {place}' if place else ''}; "
-        f"it was asked with {told(args, kwargs)}"
+        f"{name} raised {type(error).__name__}: {said[:400]}{where}; it was asked with {told(args, kwargs)}"
     )
 
 
