@@ -15,6 +15,7 @@ from headwise.verbs.check.result import (
     Caution,
     CheckResult,
     Convention,
+    Departure,
     Explanation,
     Fault,
     Nearest,
@@ -86,6 +87,29 @@ def test_several_that_no_probe_tells_apart_are_all_told() -> None:
     assert "One of these it is\nscale-missing\n  The scores are not divided" in shown
     assert shown.count(TILED.mend) == 1
     assert shown.count(SCALE.mend) == 2
+
+
+DEPARTURES = (Departure("scale", "0.5", "head_dim ** -0.5"), Departure("causal", "True", "False"))
+
+
+def test_one_that_is_not_as_declared_and_has_no_fault() -> None:
+    found = replace(UNKNOWN, departures=DEPARTURES)
+    shown = told(found, width=200)
+    assert shown.startswith(
+        "odd is right, but not as declared: scale is head_dim ** -0.5, not 0.5; causal is False, not True.\n"
+    )
+    assert shown.splitlines()[-1].startswith("heads")
+    assert to_json(found)["departures"][0] == {
+        "name": "scale",
+        "declared": "0.5",
+        "found": "head_dim ** -0.5",
+    }
+
+
+def test_one_that_is_not_as_declared_by_a_fault_says_what_was_done() -> None:
+    shown = told(replace(WRONG, departures=DEPARTURES))
+    assert shown.startswith("Attention is right, but not as declared: scale is")
+    assert f"What is wrong\nscale-missing\n  {SCALE.what}\n  Mend: " in shown
 
 
 def test_one_that_nothing_fits() -> None:

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from headwise.verbs.check.result import CheckResult, Convention, Explanation, ProbeResult
+from headwise.verbs.check.result import CheckResult, Convention, Departure, Explanation, ProbeResult
 from headwise.verbs.check.wire import read_back, written
 
 from .made_results import RIGHT, UNKNOWN, WRONG
 
+DEPARTING = replace(UNKNOWN, departures=(Departure("causal", "True", "False"),))
 
-@pytest.mark.parametrize("result", [RIGHT, WRONG, UNKNOWN])
+
+@pytest.mark.parametrize("result", [RIGHT, WRONG, UNKNOWN, DEPARTING])
 def test_what_is_written_is_read_back_whole(result: CheckResult) -> None:
     line = written(result)
     assert "\n" not in line

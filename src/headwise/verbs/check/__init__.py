@@ -11,6 +11,7 @@ from headwise.verbs.check.result import (
     Caution,
     CheckResult,
     Convention,
+    Departure,
     Explanation,
     Fault,
     Nearest,
@@ -20,7 +21,17 @@ from headwise.verbs.check.result import (
 if TYPE_CHECKING:
     from headwise.verbs.check.compute import check
 
-__all__ = ["Caution", "CheckResult", "Convention", "Explanation", "Fault", "Nearest", "ProbeResult", "check"]
+__all__ = [
+    "Caution",
+    "CheckResult",
+    "Convention",
+    "Departure",
+    "Explanation",
+    "Fault",
+    "Nearest",
+    "ProbeResult",
+    "check",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -11,13 +11,14 @@ from headwise.verbs.check.asking import Subject
 from headwise.verbs.check.cautions import cautions_of
 from headwise.verbs.check.comparing import worst
 from headwise.verbs.check.conventions import Seen, conventions_of, see
+from headwise.verbs.check.declared import undeclared
 from headwise.verbs.check.examined import Examined
 from headwise.verbs.check.examining import examine
 from headwise.verbs.check.expected import Axes, Causal, Expected, MaskMeans
 from headwise.verbs.check.faults import ENTRIES
 from headwise.verbs.check.naming import Naming
 from headwise.verbs.check.recipe import Recipe
-from headwise.verbs.check.result import CheckResult, Explanation, Fault, ProbeResult
+from headwise.verbs.check.result import CheckResult, Departure, Explanation, Fault, ProbeResult
 from headwise.verbs.check.subject import subject_of
 from headwise.verbs.check.unseen import unseen_faults
 
@@ -111,9 +112,13 @@ def check_subject(subject: Subject, expected: Expected, *, seed: int = 0) -> Che
         naming = examined.search.named(ENTRIES)
         # What it does apart from its faults is seen with them.
         found = naming.explanations[0][1] if naming.explanations else recipe
+    otherwise = undeclared(examined, expected) if examined.steadiness.is_steady else None
+    if otherwise is not None:
+        found = otherwise.recipe
     seen = see(examined, found)
     unseen = unseen_faults(examined, recipe, seen)
-    return _result(examined, _Findings(recipe, found, seen, naming, unseen))
+    departures = () if otherwise is None else otherwise.departures
+    return _result(examined, _Findings(recipe, found, seen, naming, unseen, departures))
 
 
 class _Findings(NamedTuple):
@@ -127,10 +132,11 @@ class _Findings(NamedTuple):
     seen: Seen
     naming: Naming | None
     unseen: tuple[Fault, ...]
+    departures: tuple[Departure, ...]
 
 
 def _result(examined: Examined, findings: _Findings) -> CheckResult:
-    right, found, seen, naming, unseen = findings
+    right, found, seen, naming, unseen, departures = findings
     distances = examined.search.distances(right)
     furthest = worst(distances)
     subject = examined.subject
@@ -150,6 +156,7 @@ def _result(examined: Examined, findings: _Findings) -> CheckResult:
             ProbeResult(question.probe.name, question.probe.what, *distance)
             for question, distance in zip(examined.questions, distances, strict=True)
         ),
+        departures=departures,
     )
 
 

@@ -25,6 +25,7 @@ def to_json(found: CheckResult) -> dict[str, Any]:
         "explanations": [_explanation(explanation) for explanation in found.explanations],
         "nearest": None if found.nearest is None else _nearest(found.nearest),
         "searched": found.searched,
+        "departures": [asdict(departure) for departure in found.departures],
         "probes": [_probe(probe) for probe in found.probes],
     }
 

@@ -32,7 +32,7 @@ def print_check(found: CheckResult, console: Console) -> None:
         return
     if found.explanations:
         _print_explanations(found, console)
-    else:
+    elif not found.departures:
         _print_nothing_fits(found, console)
 
 
@@ -40,6 +40,13 @@ def _verdict(found: CheckResult) -> Text:
     verdict = Text(printable(found.name), style="bold")
     if found.is_right:
         return verdict.append(" is ").append("right", style="green").append(".")
+    if found.departures:
+        told = "; ".join(f"{each.name} is {each.found}, not {each.declared}" for each in found.departures)
+        return (
+            verdict.append(" is right, but ")
+            .append("not as declared", style="red")
+            .append(printable(f": {told}."))
+        )
     verdict.append(" is ").append("wrong", style="red").append(": ")
     if not found.explanations:
         return verdict.append("no known fault reproduces its numbers.")
@@ -89,7 +96,7 @@ def _print_explanations(found: CheckResult, console: Console) -> None:
             console.print()
         for fault in explanation.faults:
             # What one explanation says stands in the verdict already.
-            _print_fault(fault, console, says_what=several_fit)
+            _print_fault(fault, console, says_what=several_fit or bool(found.departures))
         _print_indented(_how_near(explanation, found), console, style="dim")
 
 

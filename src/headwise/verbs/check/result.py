@@ -71,6 +71,15 @@ class Caution:
 
 
 @dataclass(frozen=True)
+class Departure:
+    """What was declared of an attention and is not so, in words: "scale", "0.5", "head_dim ** -0.5"."""
+
+    name: str
+    declared: str
+    found: str
+
+
+@dataclass(frozen=True)
 class ProbeResult:
     """One question that was asked.
 
@@ -105,6 +114,7 @@ class CheckResult:
     - nearest: what came nearest, where nothing fits
     - searched: how many faults and pairs of faults were tried
     - probes: every question
+    - departures: where it is right but for what was declared, what of that is otherwise; else empty
     """
 
     name: str
@@ -119,6 +129,7 @@ class CheckResult:
     nearest: Nearest | None
     searched: int
     probes: tuple[ProbeResult, ...]
+    departures: tuple[Departure, ...] = ()
 
     @property
     def fault_names(self) -> tuple[str, ...]:
