@@ -10,10 +10,16 @@ from headwise.verbs.check_model.listening import hear
 from headwise.verbs.check_model.reading import candidates
 from headwise.verbs.check_model.sources import LEAST_TOKENS, Made, find_source
 
-from ...models.attachment.families import family
+from ...models.attachment.families import GROUPED, Family, family
 from ..small_models import opened
 
 HEADS, WIDTH, ROWS = 4, 6, 11
+SHARING = {
+    **GROUPED, "num_hidden_layers": 4, "num_kv_shared_layers": 2, "vocab_size_per_layer_input": 97,
+    "hidden_size_per_layer_input": 8, "laurel_rank": 4, "altup_num_inputs": 2,
+    "activation_sparsity_pattern": [0.0] * 4, "sliding_window": 5,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+}  # fmt: skip
 
 
 def made(written: Tensor, name: str = "projection", read: Tensor | None = None) -> Made:
@@ -127,3 +133,12 @@ def test_where_all_heads_are_normed_to_one_length_the_first_row_tells_query_from
         names = {matrix: source.name.rpartition(".")[2] for matrix, source in call.sources.items()}
         assert names == {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "o_proj"}
         assert call.sources["query"].begins == (0, 8, 16, 24)
+
+
+def test_rows_of_one_length_are_not_found_where_their_first_row_is_not() -> None:
+    """As where a layer takes normed keys over from another: its own projections have other rows."""
+    model = Family("Gemma3nForCausalLM", SHARING).build()
+    given = next(candidates(opened(model, None, None), text=None, seed=0)).inputs
+    calls = hear(model, given, lambda count: None).calls
+    assert [set(call.sources) for call in calls[2:]] == [{"query", "output"}] * 2
+    assert all(len(call.sources) == 4 for call in calls[:2])

@@ -25,6 +25,8 @@ TOLERANCES = {torch.float64: 1e-5, torch.float32: 1e-5, torch.float16: 5e-3, tor
 """How far two profiles of squared lengths, each of length 1, may be apart."""
 ALIKE = 1e-6
 """Two slices whose profiles are so close are copies of each other; they are taken in the order of heads."""
+TELLING = 0.01
+"""Rows whose lengths differ by less than this from one length, as a norm makes them, are like any other's."""
 TINY = 1e-300
 """In place of a length of 0, by which nothing is divided."""
 
@@ -134,6 +136,8 @@ def _begins(target: Tensor, rows: Tensor, unit: int, way: Way) -> tuple[int, ...
     with np.errstate(invalid="ignore", over="ignore"):  # NaN and infinity are like nothing
         apart = _apart(lengths, windows)  # [heads, places]
         near = (apart <= tolerance) & _of_one_factor(lengths, windows, apart, tolerance)
+        if not way.first_row and _flattest(lengths) < max(TELLING, 2 * tolerance):
+            return None
         if way.first_row:
             near &= _same_first_row(heads[0], columns[0], near, step, tolerance)
     begins = _in_order(apart, near, step, 0 if way.repeated else width)
@@ -178,6 +182,14 @@ def _of_one_factor(lengths: Numbers, windows: Numbers, apart: Numbers, tolerance
     usual = float(np.median(known)) if known.size else 1.0
     same: Numbers = (np.abs(factors / usual - 1) <= 4 * tolerance) | (factors == 0)
     return same
+
+
+def _flattest(lengths: Numbers) -> float:
+    """Return how far the profile nearest to one length throughout is from that, heads of zeros aside."""
+    sizes = np.linalg.norm(lengths, axis=-1)
+    profiles = lengths[sizes > 0] / sizes[sizes > 0, None]
+    along = np.minimum(profiles.sum(-1) / math.sqrt(lengths.shape[1]), 1.0)
+    return float(np.sqrt(2 - 2 * along).min(initial=math.inf))
 
 
 def _same_first_row(heads: Numbers, columns: Numbers, near: Numbers, step: int, tolerance: float) -> Numbers:
