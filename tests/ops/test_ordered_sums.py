@@ -45,6 +45,21 @@ def test_gradients_of_gates_do_not_hang_on_the_number_of_threads(
     assert (alone - exact).abs().item() < torch.finfo(dtype).eps * (query.numel() ** 0.5)
 
 
+def test_gradients_of_sinks_do_not_hang_on_the_number_of_threads() -> None:
+    """Where there are so many batch elements that torch shares their sum out among its threads."""
+    query, key, value, upstream = torch.randn(4, 40_009, 1, 1, 3)
+    given = torch.randn(1)
+
+    def found(count: int) -> Tensor:
+        sinks = given.clone().requires_grad_()
+        with threads(count):
+            output = ops.attention(query, key, value, sinks=sinks, impl="cpu")
+            return torch.autograd.grad(output, sinks, upstream)[0]
+
+    alone = found(1)
+    assert all(torch.equal(found(count), alone) for count in range(2, 9))
+
+
 def test_gradients_of_gates_for_several_upstreams_at_once() -> None:
     query, key, value = tensors("randn")
     gates = torch.randn(2, 6, requires_grad=True)

@@ -12,6 +12,7 @@ from torch._functorch.utils import enable_single_level_autograd_function
 
 from headwise.masks import Sizes
 from headwise.ops import formula, nonfinite
+from headwise.ops.ordered_sums import summed_to
 from headwise.ops.registered import (
     ATTENTION,
     ATTENTION_BACKWARD,
@@ -113,7 +114,8 @@ class _Attention(_AtThisLevel):
         found = iter((compute_backward if is_direct else ATTENTION_BACKWARD)(*terms, *results, wanted))
         gradients = [next(found) if is_wanted else None for is_wanted in wanted]
         if gradients[3] is not None and terms.sinks is not None and terms.sinks.shape[0] == 1:
-            gradients[3] = gradients[3].sum(0, keepdim=True)
+            in_order, shape = is_direct and gradients[3].is_cpu, terms.sinks.shape
+            gradients[3] = summed_to(gradients[3], shape) if in_order else gradients[3].sum(0, keepdim=True)
         return None, None, None, *_in_place(gradients, num_boolean)
 
 
