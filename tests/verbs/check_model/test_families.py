@@ -53,9 +53,14 @@ def test_a_sound_model_is_not_accused(given: Family) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
-@pytest.mark.parametrize("kind", ["Qwen3ForCausalLM", "GPTNeoXForCausalLM", "WhisperModel", "BeitModel"])
-def test_so_is_none_in_another_dtype(kind: str, dtype: torch.dtype) -> None:
-    found = check_model(family(kind).build().to(dtype))
+@pytest.mark.parametrize(
+    "kind", ["Qwen3ForCausalLM", "GPTNeoXForCausalLM", "WhisperModel", "BeitModel", "GPTJForCausalLM"]
+)
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+def test_so_is_none_in_another_dtype(kind: str, implementation: str, dtype: torch.dtype) -> None:
+    model = family(kind).build().to(dtype)
+    model.set_attn_implementation(implementation)
+    found = check_model(model)
     assert not found.findings
     assert found.dtype == str(dtype).removeprefix("torch.")
     assert all(layer.not_found is None for layer in found.layers)
