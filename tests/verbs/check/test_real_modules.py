@@ -58,6 +58,7 @@ def test_torch_s_module_and_its_stand_in(kind: type[nn.MultiheadAttention], batc
     assert result.is_right, result
     found = conventions(result)
     assert found["axes"] == ("[batch, tokens, width]" if batch_first else "[tokens, batch, width]")
+    assert found["boolean mask"].startswith("True means ignore")
     assert found["padding mask"].startswith("True means ignore")
 
 
@@ -76,6 +77,12 @@ def test_rows_that_see_no_key_tell_torch_s_module_from_its_stand_in() -> None:
     empty = "rows that see no key"
     assert conventions(check(nn.MultiheadAttention(35, 5)))[empty] == "NaN"
     assert conventions(check(hw.compat.TorchMultiheadAttention(35, 5)))[empty] == "0"
+
+
+def test_widths_of_key_and_value_of_their_own() -> None:
+    torch.manual_seed(0)
+    result = check(nn.MultiheadAttention(35, 5, kdim=13, vdim=17, batch_first=True))
+    assert result.is_right, result
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,11 @@ REPEATED = [
     ),
     slip(
         "unrepeatable",
+        "bert_like",
+        ("scores = scores / self.att", "scores = (scores + 5 * torch.randn_like(scores)) / self.att"),
+    ),
+    slip(
+        "unrepeatable",
         "small_gpt",
         ("self.flash = flash", "self.flash = flash\n        self.temperature = 1.0"),
         ("att = att / math", "self.temperature *= 0.95\n            att = att * self.temperature / math"),
