@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from math import comb, isfinite
 
@@ -11,12 +12,13 @@ from torch import Tensor
 
 from headwise.verbs.check.asking import Form, Inputs, Role
 from headwise.verbs.check.compute import check_subject
+from headwise.verbs.check.examining import examine
 from headwise.verbs.check.expected import Expected
-from headwise.verbs.check.faults import ENTRIES
+from headwise.verbs.check.faults import ENTRIES, Entry
 from headwise.verbs.check.recipe import Recipe
 
 from .made_subject import MadeSubject
-from .recipe_subject import EQUAL_SIZES, HEADS_CASE, INPUTS, ROWS_CASE, subject_by
+from .recipe_subject import CACHED_CASE, EQUAL_SIZES, HEADS_CASE, INPUTS, ROWS_CASE, subject_by
 
 SINGLES = sum(not entry.is_last_resort for entry in ENTRIES)
 
@@ -63,14 +65,18 @@ def test_two_faults_are_named_as_a_pair():
         (HEADS_CASE, {"scaling": "missing"}, {"kv_heads": "tiled"}),
         (HEADS_CASE, {"causality": "one ahead"}, {"masking": "ignored"}),
         (HEADS_CASE, {"softcapping": "after mask"}, {"bias": "after softmax"}),
+        # Alone, neither a scale nor a softmax over queries changes what one key decides.
+        (ROWS_CASE, {"scaling": "missing"}, {"softmax": "queries"}),
+        # One query behind a cache hides no key, so that a score that hides too little shows only beside this.
+        (CACHED_CASE, {"upper_left": True}, {"hidden_score": 0.0}),
         (HEADS_CASE, {"scale_option": "ignored"}, {"padding": "added"}),
         (ROWS_CASE, {"join": "view"}, {"output": "transposed"}),
         (ROWS_CASE, {"split": "view"}, {"scaling": "d_model"}),
     ],
 )
 def test_pairs_of_any_kind(case, one, other):
-    described, expected, _ = case
-    result = check_subject(subject_by(Recipe(**one, **other), **described), expected)
+    described, expected, right = case
+    result = check_subject(subject_by(replace(right, **one, **other), **described), expected)
     names = {entry.fault.name for entry in ENTRIES if one in entry.changes or other in entry.changes}
     assert [{fault.name for fault in each.faults} for each in result.explanations] == [names]
 
@@ -183,3 +189,33 @@ def test_nan_everywhere_is_explained_by_nothing():
     result = check_subject(subject, Expected(axes="bhqd"))
     assert not result.is_right
     assert result.explanations == ()
+
+
+def test_pairs_that_are_ruled_out_would_not_have_fitted():
+    described, expected, _ = HEADS_CASE
+    subject = subject_by(Recipe(scaling="heads", masking="transposed"), **described)
+    search = examine(subject, expected, seed=0).search
+    names = {
+        "scale-missing",
+        "scale-by-head-count",
+        "softmax-over-heads",
+        "causal-missing",
+        "mask-ignored",
+        "mask-transposed",
+        "padding-ignored",
+        "bias-before-scale",
+        "kv-heads-tiled",
+    }
+    few = tuple(entry for entry in ENTRIES if entry.fault.name in names)
+    fitting = {
+        frozenset({one.fault.name, other.fault.name})
+        for one, other in combinations(few, 2)
+        if any(
+            search.named((Entry(one.fault, ({**change, **more},)),)).explanations
+            for change in one.changes
+            for more in other.changes
+        )
+    }
+    found = search.named(few).explanations
+    assert {frozenset(fault.name for fault in each.faults) for each, _ in found} == fitting
+    assert fitting == {frozenset({"scale-by-head-count", "mask-transposed"})}

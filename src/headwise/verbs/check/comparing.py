@@ -16,7 +16,7 @@ from torch import Tensor
 
 from headwise.verbs.check.asking import Projections, Role, Subject
 from headwise.verbs.check.probes import Probe
-from headwise.verbs.check.recipe import CannotComputeError, Computation, Computed, Recipe
+from headwise.verbs.check.recipe import CannotComputeError, Computation, Computed, Recipe, Weights
 
 # Of the largest value; what is off by more is wrong, whatever a plain computation is off by.
 CAPS = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 1e-1}
@@ -24,6 +24,8 @@ CAPS = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfl
 _LOOSE = {"float16 product": 1e-2, "bfloat16 product": 5e-2}
 # A key decides a row where all others together weigh less than this.
 _DECIDED = 1e-9
+# Scores are sums of products of rounded sums: their last digits, by how many units, are rounding.
+_DIGITS = 16
 
 
 class Distance(NamedTuple):
@@ -116,6 +118,14 @@ class Question:
         eps = torch.finfo(self._dtype).eps
         return (4 * off if off < inf else 0.0) + eps * (16 + 4 * exact.weights.largest_score()) * size
 
+    def _decided(self, weights: Weights) -> Tensor:
+        """Return the rows `[batch, seq_len]` where one key decides in each head, whatever the rounding."""
+        largest = weights.weights.amax(dim=-1)
+        decided = (largest > 1 - _DECIDED) | largest.isnan()
+        first, second = weights.scores.topk(2, dim=-1).values.unbind(dim=-1)
+        rounding = _DIGITS * torch.finfo(self._dtype).eps * weights.largest_score()
+        return (decided & ((first - second > rounding) | largest.isnan())).all(dim=1)
+
     def _counted(self, exact: Computed, recipe: Recipe) -> Tensor | None:
         """Return which rows count, in the axes of the output; None: all."""
         weights = exact.weights
@@ -123,8 +133,7 @@ class Question:
         if self.probe.skips_empty and weights.empty is not None:
             rows = ~weights.empty if rows is None else rows & ~weights.empty
         if self.probe.only_decided:
-            largest = weights.weights.amax(dim=-1)
-            decided = ((largest > 1 - _DECIDED) | largest.isnan()).all(dim=1)
+            decided = self._decided(weights)
             rows = decided if rows is None else rows & decided
         if rows is None:
             return None

@@ -1,15 +1,15 @@
-"""Which pairs of faults can give all answers at all: most are ruled out by what each fault does alone.
+"""Which pairs of faults can give all answers at all: most are ruled out by the first question or two.
 
-A fault that changes nothing in a question leaves it to the other one. So where neither is at work, the answer
-must be right without them; where one is, it must give the answer alone; only where both are need they be
-computed together.
+Where neither of two faults changes an answer alone, it must be right without them. Where one does, they are
+computed together, even if the other changes nothing by itself: a score that hides too little shows only
+beside a fault that hides more, a wrong scale only beside a softmax that does not decide for one key.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import combinations
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from torch import Tensor
 
@@ -31,13 +31,6 @@ class Fitting(Protocol):
         """Return the recipe with each choice of them."""
 
 
-class _Alone(NamedTuple):
-    """What a fault does by itself in one question."""
-
-    is_active: bool
-    fits: bool
-
-
 def possible_pairs(
     search: Fitting, questions: list[Question], entries: list[Entry], always: Change
 ) -> Iterator[tuple[Form, Form]]:
@@ -51,40 +44,32 @@ def possible_pairs(
     plain = Recipe(**always)
     for question in questions:
         used = sorted({place for pair in pairs for place in pair})
-        alone = {
-            place: _alone(search, question, plain, Recipe(**{**always, **forms[place][1]})) for place in used
-        }
+        active = {place for place in used if _is_active(search, question, always, forms[place][1])}
         is_right = search.fits(question, plain)
-        pairs = [pair for pair in pairs if _may_fit(alone[pair[0]], alone[pair[1]], is_right)]
-        both = [pair for pair in pairs if alone[pair[0]].is_active and alone[pair[1]].is_active]
-        ruled_out = {
+        pairs = [
             (one, other)
-            for one, other in both
-            if not search.fits(question, Recipe(**{**always, **forms[one][1], **forms[other][1]}))
-        }
-        pairs = [pair for pair in pairs if pair not in ruled_out]
+            for one, other in pairs
+            if (
+                search.fits(question, Recipe(**{**always, **forms[one][1], **forms[other][1]}))
+                if one in active or other in active
+                else is_right
+            )
+        ]
         if not pairs:
             return
     yield from ((forms[one], forms[other]) for one, other in pairs)
 
 
-def _may_fit(one: _Alone, other: _Alone, is_right: bool) -> bool:
-    if one.is_active and other.is_active:
-        return True
-    if one.is_active or other.is_active:
-        return one.fits if one.is_active else other.fits
-    return is_right
-
-
-def _alone(search: Fitting, question: Question, plain: Recipe, recipe: Recipe) -> _Alone:
-    choices = search.chosen(question, recipe)
-    beside = search.chosen(question, plain)
-    if len(choices) == len(beside):
-        pairs = zip(choices, beside, strict=True)
-        is_active = any(_differ(_output(question, one), _output(question, other)) for one, other in pairs)
-    else:
-        is_active = True  # it opens other conventions, or closes them
-    return _Alone(is_active, any(question.distance(chosen).fits for chosen in choices))
+def _is_active(search: Fitting, question: Question, always: Change, change: Change) -> bool:
+    """Whether a fault changes an answer by itself."""
+    with_it = search.chosen(question, Recipe(**{**always, **change}))
+    without = search.chosen(question, Recipe(**always))
+    if len(with_it) != len(without):
+        return True  # it opens other conventions, or closes them
+    return any(
+        _differ(_output(question, one), _output(question, other))
+        for one, other in zip(with_it, without, strict=True)
+    )
 
 
 def _output(question: Question, recipe: Recipe) -> Tensor | None:

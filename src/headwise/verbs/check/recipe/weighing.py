@@ -124,7 +124,7 @@ def _weights(scores: Tensor, hidden: Tensor, recipe: Recipe) -> Weights:
     if recipe.hidden_score is not None:
         scores, hidden = scores.masked_fill(hidden, recipe.hidden_score), torch.zeros_like(hidden)
     elif recipe.hidden_added is not None:
-        scores, hidden = scores + hidden * recipe.hidden_added, torch.zeros_like(hidden)
+        scores, hidden = scores + hidden.to(scores.dtype) * recipe.hidden_added, torch.zeros_like(hidden)
     axis = _AXES.get(recipe.softmax, -1)
     weights = _softmax(scores.masked_fill(hidden, -torch.inf), axis, recipe)
     return _with_empty(weights, hidden, axis, recipe, visible_scores)
