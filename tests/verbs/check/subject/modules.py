@@ -155,6 +155,22 @@ class HeadsOfTheirOwn(nn.Module):
         return self.proj(attend(query, key, value))
 
 
+class OutputsOfTheirOwn(HeadsOfTheirOwn):
+    """Each head has an output layer, and what they make is added up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.proj = nn.ModuleList(nn.Linear(HEAD_DIM, D_MODEL) for _ in range(HEADS))
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = (
+            torch.stack([layer(x) for layer in layers], dim=1)
+            for layers in (self.query, self.key, self.value)
+        )
+        mixed = attend(query, key, value).chunk(HEADS, dim=-1)
+        return torch.stack([layer(head) for layer, head in zip(self.proj, mixed, strict=True)]).sum(0)
+
+
 class OneByOne(nn.Module):
     """Convolutions of one pixel, which are linear layers."""
 
@@ -202,5 +218,6 @@ OTHERS: dict[str, Callable[[], nn.Module]] = {
     "by head": ByHead,
     "in a list": InAList,
     "heads of their own": HeadsOfTheirOwn,
+    "outputs of their own": OutputsOfTheirOwn,
     "one by one": OneByOne,
 }

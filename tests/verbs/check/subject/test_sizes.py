@@ -63,6 +63,24 @@ def test_attributes_tell_sizes(more: dict[str, Any]) -> None:
     assert right_readings(found) == [0]
 
 
+def test_the_sizes_of_a_part_are_not_those_of_the_whole() -> None:
+    class Positions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dim = 8
+
+    class Formula(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.num_heads, self.positions = 3, Positions()
+
+        def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            return attend(query, key, value)
+
+    sizes = subject(Formula()).sizes
+    assert (sizes.num_heads, sizes.head_dim) == (3, 7)
+
+
 def test_the_caller_tells_sizes() -> None:
     assert subject(Silent(), num_heads=6).sizes.num_kv_heads == KV_HEADS
     assert subject(Silent(), head_dim=5, d_model=D_MODEL).sizes.num_heads == HEADS
@@ -137,6 +155,11 @@ REFUSED: dict[str, tuple[nn.Module, dict[str, int], str]] = {
         Silent(num_heads=6, head_dim=4),
         {},
         r"Silent: head_dim=4, but its weights .* have head_dim=5",
+    ),
+    "a group that contradicts the weights": (
+        Silent(num_heads=6, n_rep=2),
+        {},
+        r"Silent: n_rep=2, but its weights .* have num_kv_heads=2",
     ),
     "KV heads that do not divide": (
         Silent(kv_rows=20),
