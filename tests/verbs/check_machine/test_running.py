@@ -145,9 +145,13 @@ def test_what_is_not_installed_is_told_once() -> None:
     assert_plain_is_right(found)
 
 
-def test_a_backend_whose_process_cannot_begin_is_told() -> None:
+def test_a_backend_whose_process_cannot_begin_is_wrong_and_asked_nothing_more() -> None:
     found = asked("Unbuildable")
-    assert found.of("unbuildable").missing == "the process ended by itself, with exit status 1"
+    not_asked = "not asked: its process did not get so far as to be asked"
+    assert told(found, "unbuildable") == [
+        (NO_MASK.name, "wrong", "the process ended by itself, with exit status 1"),
+        *((case.name, "cannot", not_asked) for case in ALL[1:]),
+    ]
 
 
 def test_who_compiles_for_seconds_is_asked_fewer_cases(monkeypatch: pytest.MonkeyPatch) -> None:

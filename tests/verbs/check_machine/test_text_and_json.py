@@ -16,7 +16,7 @@ from headwise.verbs.check_machine.render_json import to_json
 from headwise.verbs.check_machine.render_text import print_machine_check
 from headwise.verbs.check_machine.result import Examined, MachineCheck, Verdict
 
-from .made_machine_check import LINE, MACHINE, MADE, SOUND, finding
+from .made_machine_check import ABSENT, BARRED, LINE, MACHINE, MADE, SOUND, finding
 
 
 def text_of(found: MachineCheck, width: int = 80) -> str:
@@ -68,6 +68,12 @@ def test_a_sound_machine_has_no_list_of_faults() -> None:
     assert text.endswith("Attention is right on this machine.\n")
     for absent in ("Wrong", "convention,", "!1", "- one"):
         assert absent not in text.replace("! wrong", "")
+
+
+def test_where_nothing_was_asked_nothing_is_called_right() -> None:
+    text = text_of(MachineCheck(MACHINE, (ABSENT, BARRED), {"masks": 3}, 1.0))
+    assert text.endswith("- barred: no compiler (1)\n\nNothing here could be asked.\n")
+    assert "is right" not in text
 
 
 def test_the_whole_table_fits_into_80_columns() -> None:

@@ -130,6 +130,9 @@ def _print_refusals(found: MachineCheck, present: Sequence[Examined], console: C
 
 
 def _sentence(found: MachineCheck) -> Text:
+    verdicts = {finding.verdict for each in found.examined for finding in each.findings}
+    if not verdicts - {"cannot"}:
+        return Text("Nothing here could be asked.", style="bold yellow")
     if found.is_right:
         return Text("Attention is right on this machine.", style="bold green")
     labels = ", ".join(each.label for each in found.examined if not each.is_right)

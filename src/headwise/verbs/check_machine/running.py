@@ -46,11 +46,11 @@ class Unit:
 
 
 class _EndedError(Exception):
-    """A child ended, or was ended, before all was answered; `answered` is None if nothing was begun."""
+    """A child ended, or was ended, before all was answered; why the rest is given up, where that is so."""
 
-    def __init__(self, answered: int | None, reason: str, *, hung: bool = False) -> None:
+    def __init__(self, answered: int, reason: str, *, hung: bool = False, give_up: str | None = None) -> None:
         super().__init__(reason)
-        self.answered, self.reason, self.hung = answered, reason, hung
+        self.answered, self.reason, self.hung, self.give_up = answered, reason, hung, give_up
 
 
 def units_of(backend: Backend, cases: Sequence[Case]) -> tuple[list[Unit], list[Finding]]:
@@ -90,13 +90,13 @@ def examine(
         except CannotRunError as absence:
             return Examined(backend.name, backend.label, (), missing=str(absence))
         except _EndedError as end:
-            if end.answered is None:
-                return Examined(backend.name, backend.label, tuple(findings), missing=end.reason)
             verdict: Verdict = "cannot" if end.hung else "wrong"
             findings.append(_unanswered(backend, units[end.answered], verdict, end.reason))
             units, crashes = units[end.answered + 1 :], crashes + 1
-            if end.hung or crashes == MOST_CRASHES:
-                why = "it did not answer before" if end.hung else f"it crashed {crashes} times before"
+            why = end.give_up
+            if why is None and crashes == MOST_CRASHES:
+                why = f"it crashed {crashes} times before"
+            if why is not None:
                 findings += [_unanswered(backend, unit, "cannot", f"not asked: {why}") for unit in units]
                 break
     return Examined(backend.name, backend.label, tuple(findings))
@@ -121,7 +121,8 @@ def _answers(
     with _child(backend, units) as (process, pipe):
         for line in _lines(pipe, stop=stop, patience=patience):
             if line is None:
-                raise _EndedError(answered, f"no answer within {patience:g} seconds", hung=True)
+                late, before = f"no answer within {patience:g} seconds", "it did not answer before"
+                raise _EndedError(answered, late, hung=True, give_up=before)
             message = json.loads(line)
             if "missing" in message:
                 raise CannotRunError(message["missing"])
@@ -134,7 +135,8 @@ def _answers(
         if answered < len(units):
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_ENDING_SECONDS)
-            raise _EndedError(answered if begun else None, _how_it_ended(process.returncode))
+            give_up = None if begun else "its process did not get so far as to be asked"
+            raise _EndedError(answered, _how_it_ended(process.returncode), give_up=give_up)
 
 
 @contextmanager
