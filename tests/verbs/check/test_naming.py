@@ -188,7 +188,7 @@ def test_nan_everywhere_is_explained_by_nothing():
     subject = MadeSubject(lambda inputs: attend(inputs) * torch.nan)
     result = check_subject(subject, Expected(axes="bhqd"))
     assert not result.is_right
-    assert result.explanations == ()
+    assert (result.explanations, result.nearest, result.searched) == ((), None, 0)
 
 
 def test_pairs_that_are_ruled_out_would_not_have_fitted():

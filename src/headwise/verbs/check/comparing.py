@@ -62,6 +62,11 @@ class Question:
             for dtype in (torch.float64, self._dtype)
         )
 
+    @property
+    def tells_something(self) -> bool:
+        """Whether there is a finite number in the answer."""
+        return bool(self._found.isfinite().any())
+
     def distance(self, recipe: Recipe, *, in_full: bool = False) -> Distance:
         """Return how far the answer is from a recipe's; infinite where the recipe has none of that shape.
 

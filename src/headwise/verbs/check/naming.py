@@ -55,8 +55,11 @@ class Search:
     def named(self, entries: tuple[Entry, ...]) -> Naming:
         """Return which fault, or else which pair of them, gives every answer.
 
-        What needs fewer conventions unlike the usual is the better explanation, and one fault than two.
+        What needs fewer conventions unlike the usual is the better explanation, and one fault than two. An
+        answer without a finite number is explained by nothing.
         """
+        if not self._questions[0].tells_something:
+            return Naming((), None, 0)
         ordinary = [entry for entry in entries if not entry.is_last_resort]
         last = [entry for entry in entries if entry.is_last_resort]
         searches = (
