@@ -171,6 +171,29 @@ class OutputsOfTheirOwn(HeadsOfTheirOwn):
         return torch.stack([layer(head) for layer, head in zip(self.proj, mixed, strict=True)]).sum(0)
 
 
+class Map(nn.Module):
+    """A linear layer of somebody's own making, `[in, out]`."""
+
+    def __init__(self, taken: int, given: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(taken, given) / 5), nn.Parameter(torch.randn(given))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight + self.bias
+
+
+class OfTheirOwnMaking(nn.Module):
+    """Layers of somebody's own making under the usual names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_heads = HEADS
+        self.qkv, self.proj = Map(D_MODEL, 3 * HEADS * HEAD_DIM), Map(HEADS * HEAD_DIM, D_MODEL)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.proj(attend(*(heads(each, HEADS) for each in self.qkv(x).chunk(3, dim=-1))))
+
+
 class OneByOne(nn.Module):
     """Convolutions of one pixel, which are linear layers."""
 
@@ -219,5 +242,6 @@ OTHERS: dict[str, Callable[[], nn.Module]] = {
     "in a list": InAList,
     "heads of their own": HeadsOfTheirOwn,
     "outputs of their own": OutputsOfTheirOwn,
+    "of their own making": OfTheirOwnMaking,
     "one by one": OneByOne,
 }

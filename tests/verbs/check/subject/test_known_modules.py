@@ -18,9 +18,9 @@ from transformers.models.vit.modeling_vit import ViTAttention
 import headwise as hw
 from headwise.errors import UnsupportedError
 from headwise.nn.compat import TorchMultiheadAttention
-from headwise.verbs.check.asking import Form
+from headwise.verbs.check.asking import Form, Inputs
 
-from .asking_it import inputs_for, right_readings, subject
+from .asking_it import attended, inputs_for, mapped, right_readings, subject
 from .modules import D_MODEL, Fused
 
 
@@ -52,6 +52,22 @@ def test_one_reading_of_their_weights_reproduces_what_they_answer(name: str) -> 
     found = subject(make())
     assert right_readings(found, axes=axes) == [0]
     assert found.axes == (axes if name.startswith(("torch", "stand-in")) else None)
+
+
+@pytest.mark.parametrize("rope", [hw.Rope(), hw.Rope(base=500.0), None])
+def test_positions_are_handed_over_as_they_are_declared(rope: hw.Rope | None) -> None:
+    torch.manual_seed(4)
+    found = subject(MODULES["llama"][0](), rope=rope)
+    inputs, reading = inputs_for(found), found.projections()[0]
+    query, key, value = (
+        mapped(inputs.query.double(), one).unflatten(-1, (-1, 8)).transpose(1, 2)
+        for one in (reading.query, reading.key, reading.value)
+    )
+    if rope is not None:
+        query, key = rope.rotate(query, key)
+    right = attended(Inputs(query, key, value), found.sizes).transpose(1, 2).flatten(2)
+    answered = found.answer(inputs, axes="bqd").output.double()
+    assert torch.allclose(answered, mapped(right, reading.output), atol=1e-5)
 
 
 def test_torch_s_takes_masks_as_it_wants_them() -> None:
