@@ -25,6 +25,7 @@ from headwise.kernels.entry import (
     compile_vector_code,
     compile_visit,
 )
+from headwise.kernels.on_disk import pruning
 from headwise.kernels.ways import BACKWARD, EVERY_WAY, PACKED, STREAMED, VISIT
 
 _COMPILERS = {
@@ -103,6 +104,8 @@ def _give_addresses(group: str, source: str, *, on_disk: bool) -> None:
     """Compile the vector functions of a group and tell LLVM where they are."""
     emitted = emitted_in(group)
     vector_code = compile_vector_code(source, group, on_disk=on_disk)
+    if on_disk and group == EVERY_WAY:  # once a process
+        pruning.tend(vector_code.stats.cache_path, source)
     _kept.append(vector_code)
     addresses = np.zeros(len(emitted), dtype=np.int64)
     vector_code(addresses)
