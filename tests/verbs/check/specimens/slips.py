@@ -30,6 +30,7 @@ _PAIRED = [
     ("small_gpt", "scale-missing", "causal-sees-one-ahead"),
     ("small_gpt", "heads-joined-by-view", "query-and-key-swapped"),
     ("small_gpt", "softmax-over-queries", "output-projection-missing"),
+    ("small_gpt", "scale-missing", "softmax-over-queries"),
     ("llama_like", "scale-missing", "kv-heads-tiled"),
     ("llama_like", "kv-heads-tiled", "rotary-offset-ignored"),
     ("annotated", "scale-by-head-count", "output-projection-missing"),
@@ -42,6 +43,7 @@ _PAIRED = [
     ("jax_port", "scale-by-head-count", "bias-after-softmax"),
     ("sliding", "softcap-after-mask", "window-off-by-one"),
     ("gpt2_port", "key-and-value-swapped", "output-projection-transposed"),
+    ("gpt2_port", "causal-upper-left", "masked-values-leak"),
 ]
 
 
