@@ -139,3 +139,20 @@ def test_caches_of_headwise_and_of_transformers_are_made_for_them() -> None:
         assert first.cache.tokens == 6
         step = found.answer(Inputs(last, last, last, {Role.CACHE: first.cache}), axes="bqd")
         assert torch.allclose(step.output, whole.output[:, 6:], atol=1e-5)
+
+
+def test_where_new_tokens_stand_is_handed_over() -> None:
+    seen: list[tuple[int, list[int] | None]] = []
+
+    class Placed(Cached):
+        def forward(self, x: Tensor, start_pos: int, position_ids: Any = None, cache: Any = None) -> Any:
+            assert position_ids is None or position_ids.shape == x.shape[:2]
+            seen.append((start_pos, None if position_ids is None else position_ids[0].tolist()))
+            return super().forward(x, cache)
+
+    found = subject(Placed("pair"))
+    inputs = inputs_for(found)
+    seen.clear()
+    in_steps(found, inputs, 4, 1, 2)
+    found.answer(inputs, axes="bqd")
+    assert seen == [(0, [0, 1, 2, 3]), (4, [4]), (5, [5, 6]), (0, None)]
