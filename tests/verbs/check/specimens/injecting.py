@@ -26,35 +26,19 @@ class Specimen:
 
 @dataclass(frozen=True)
 class Slip:
-    """What was got wrong, where, and what the author says of it beside what the specimen's does.
-
-    `ties` are names that no question can tell from the fault's in this specimen; `because` says why.
-    """
+    """What was got wrong, where, and what the author says of it beside what the specimen's does."""
 
     fault: str
     specimen: str
     changes: tuple[Change, ...]
     declared: Mapping[str, Any] = field(default_factory=dict)
-    ties: tuple[str, ...] = ()
-    because: str = ""
-
-    @property
-    def names(self) -> set[str]:
-        return {self.fault, *self.ties}
 
     def __str__(self) -> str:
         return f"{self.fault.replace(' and ', '+')}-in-{self.specimen}"
 
 
-def slip(
-    fault: str,
-    specimen: str,
-    *changes: Change,
-    ties: tuple[str, ...] = (),
-    because: str = "",
-    **declared: Any,
-) -> Slip:
-    return Slip(fault, specimen, changes, declared, ties, because)
+def slip(fault: str, specimen: str, *changes: Change, **declared: Any) -> Slip:
+    return Slip(fault, specimen, changes, declared)
 
 
 def loaded(style: str, changes: tuple[Change, ...] = ()) -> ModuleType:
