@@ -26,4 +26,4 @@ class MismatchError(HeadwiseError):
 
 
 class SubjectError(HeadwiseError):
-    """The attention that `check` examines raised, or returned nothing that can be held against a reference."""
+    """The attention that `check` examines raised, or returned nothing that can be compared."""

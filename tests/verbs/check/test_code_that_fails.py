@@ -49,6 +49,7 @@ ONE_KV_HEAD = (
             "query.no_such_method()",
             r"raised AttributeError: 'Tensor' object has no attribute 'no_such_method' at .*mine\.py:6",
         ),
+        ("raise SystemExit(3)", r"raised SystemExit: 3 at .*mine\.py:6"),
         ("import nothing_here", r"raised ModuleNotFoundError: No module named 'nothing_here'"),
         ("return None", r"attend returned None, no tensor; it was asked with"),
         ("return 'done'", r"attend returned str done, no tensor"),
@@ -57,8 +58,8 @@ ONE_KV_HEAD = (
         (f"{ONE_KV_HEAD}return ({ATTEND}).to(torch.int64)", r"torch\.int64; the output must be"),
     ],
     ids=[
-        "an exception", "sizes that do not fit", "no such method", "no such package", "nothing", "words",
-        "a shape", "a sum", "integers",
+        "an exception", "sizes that do not fit", "no such method", "an exit", "no such package", "nothing",
+        "words", "a shape", "a sum", "integers",
     ],
 )  # fmt: skip
 def test_what_a_function_did_is_said(written: Callable[[str], Any], body: str, message: str) -> None:

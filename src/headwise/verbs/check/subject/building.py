@@ -91,7 +91,7 @@ def _made(target: Any, signature: Signature, values: Values, own: Mapping[str, A
         try:
             arguments = arguments_to_make(target, signature, values, own)
             made = target(**arguments)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             place = place_of(error, (defined_at(target) or (None, 0))[0])
             raise ArgumentError(
                 f"{name}({told([], arguments)}) raised {type(error).__name__}: {error}"

@@ -70,7 +70,7 @@ class Caller:
             ):
                 warnings.simplefilter("always")
                 value = called(*args, **kwargs)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # code that ends the program ends no check
             raise raised_by(
                 error, name=self.name, defined_at=self.defined_at, args=args, kwargs=kwargs
             ) from error
@@ -97,7 +97,7 @@ class Caller:
         if dtype not in self._in_dtype:
             try:
                 self._in_dtype[dtype] = copy.deepcopy(target).to(dtype)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise raised_by(
                     error, name=f"copying {self.name} to {dtype}", defined_at=None, args=[], kwargs={}
                 ) from error

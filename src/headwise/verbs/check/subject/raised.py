@@ -20,7 +20,7 @@ _INSTALLED = tuple(
 
 
 def raised_by(
-    error: Exception,
+    error: BaseException,
     *,
     name: str,
     defined_at: tuple[str, int] | None,
