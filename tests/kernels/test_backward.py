@@ -20,8 +20,8 @@ from headwise.ops import arguments, kernel, kernel_gradient
 from headwise.ops.results import Wanted
 
 from ..hang import must_end
+from .children import exit_code_of_child, printed_by
 from .problems import threads, workers
-from .test_threads import exit_code_of_child, printed_by
 
 # From Python 3.12 on a fork beside threads is warned of: that it works is what is tested.
 pytestmark = [

@@ -1,10 +1,9 @@
 """Callers side by side, forks, interrupts: always the bits of one thread."""
 
 import gc
-import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -15,7 +14,8 @@ import pytest
 from headwise.kernels import calls, compiled, team, ways
 from headwise.kernels.team import TEAM
 
-from ..hang import PATIENCE_SECONDS, must_end
+from ..hang import must_end
+from .children import exit_code_of_child
 from .problems import Threaded, threads, workers
 
 PROBLEMS = [Threaded(number) for number in range(9)]
@@ -47,20 +47,6 @@ def guarded(helpers: str) -> Iterator[None]:
     assert all_right()  # by one thread; and nothing is left to compile
     with must_end():
         yield
-
-
-def exit_code_of_child(run: Callable[[], bool]) -> int:
-    """Return 0 if `run` is true in a forked child, 1 if not, and what is below 0 if it had to be stopped."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(PATIENCE_SECONDS // 2)
-            code = 0 if run() else 1
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def all_right() -> bool:

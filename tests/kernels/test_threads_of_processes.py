@@ -1,33 +1,10 @@
 """Loaders with processes of their own, and the end of Python: right there too, and it comes."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from ..hang import PATIENCE_SECONDS
-
-ROOT = Path(__file__).parents[2]
-SCRIPT_SECONDS = 10 * PATIENCE_SECONDS  # some have to compile first
-
-
-def printed_by(path: Path, script: str, *arguments: str) -> str:
-    path.write_text(script, encoding="utf-8")
-    found = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    done = subprocess.run(
-        [sys.executable, path, *arguments],
-        env=os.environ | {"PYTHONPATH": found},
-        capture_output=True,
-        text=True,
-        timeout=SCRIPT_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stdout
-
+from .children import printed_by
 
 LOADER = """
 import sys
