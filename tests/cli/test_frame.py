@@ -34,6 +34,7 @@ def test_without_arguments_it_shows_the_verbs(run: Run) -> None:
 def test_only_verbs_that_exist_are_commands() -> None:
     assert sorted(command.name or "" for command in app.registered_commands) == [
         "bench",
+        "check",
         "explain",
         "plan",
         "view",

@@ -111,7 +111,7 @@ def test_a_file_that_forks_answers_once(tmp_path: Path) -> None:
 def test_an_exit_while_it_is_asked_is_a_refusal(tmp_path: Path) -> None:
     file = attend_file(tmp_path, "import sys\ndef attend(query, key, value): sys.exit(3)")
     place = r"at .*attention\.py:2 \(def attend"
-    with pytest.raises(SubjectError, match=f"^attend ends the program when it is asked, {place}"):
+    with pytest.raises(SubjectError, match=f"^attend raised SystemExit: 3 {place}"):
         check_file(file, "attend", options=SIZES)
 
 

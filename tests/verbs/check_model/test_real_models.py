@@ -209,10 +209,12 @@ def test_the_model_is_left_as_it_was(minilm: OpenedModel) -> None:
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS  # noqa: PLC0415 (slow)
 
     before = {name: weight.clone() for name, weight in minilm.model.state_dict().items()}
+    # transformers leaves hooks of its own where outputs were once asked for.
+    hooks = [list(module._forward_hooks) for module in minilm.model.modules()]
     minilm.model.train()
     check_model(minilm)
     assert minilm.model.training
     minilm.model.eval()
     assert "get_interface" not in vars(ALL_ATTENTION_FUNCTIONS)
-    assert all(not module._forward_hooks for module in minilm.model.modules())
+    assert [list(module._forward_hooks) for module in minilm.model.modules()] == hooks
     assert all(torch.equal(before[name], weight) for name, weight in minilm.model.state_dict().items())

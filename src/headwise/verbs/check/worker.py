@@ -10,10 +10,9 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from headwise.errors import HeadwiseError, SubjectError
+from headwise.errors import HeadwiseError
 from headwise.rope import Rope
 from headwise.verbs.check import check
-from headwise.verbs.check.subject.raised import place_of
 from headwise.verbs.check.user_file import load_from_file
 from headwise.verbs.check.wire import written
 
@@ -31,9 +30,6 @@ def work(request: dict[str, Any], answers: int) -> None:
         told = f'{{"result": {written(check(target, **_options(request["options"])))}}}'
     except HeadwiseError as error:
         told = _refused(error)
-    except SystemExit as error:
-        place = place_of(error, str(Path(request["path"]).absolute()))
-        told = _refused(SubjectError(f"{request['name']} ends the program when it is asked, at {place}"))
     except BaseException:
         # A fault of headwise, since what the file raises has been told by now.
         told = json.dumps({"failed": traceback.format_exc()})
