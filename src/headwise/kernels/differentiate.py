@@ -19,7 +19,7 @@ __all__ = ["Gradients", "differentiate", "turns_of"]
 def turns_of(sizes: Sizes) -> int:
     """Return how many integers `Gradients.turns` has."""
     blocks, stretches = _blocks(sizes), _stretches(sizes)
-    return sizes.batch * sizes.num_kv_heads * (2 * blocks + stretches)
+    return sizes.batch * sizes.num_kv_heads * (blocks + stretches)
 
 
 def differentiate(sizes: Sizes, operands: Operands, gradients: Gradients, *, num_threads: int) -> None:

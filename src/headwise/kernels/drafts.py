@@ -48,14 +48,12 @@ class Shared(NamedTuple):
 
     - grad_queries `[rows, width]`: the sums of the queries' gradients, to which stretches add in turn
     - sums `[rows]`: of each row the sum of its weights times their gradients
-    - turns `[blocks]`: how many stretches have added to each block's gradients
-    - known `[blocks]`: whether each block's sums are there
+    - turns `[blocks]`: how many stretches have met each block
     """
 
     grad_queries: Floats
     sums: Floats
     turns: Integers
-    known: Integers
 
 
 def draft_floats(head_dim: int, value_head_dim: int) -> int:
@@ -78,9 +76,9 @@ packed_shared_floats = inner(shared_floats)
 
 
 @inner
-def shared_at(floats: Floats, turns: Integers, rows: int, blocks: int, head_dim: int) -> Shared:
+def shared_at(floats: Floats, turns: Integers, rows: int, head_dim: int) -> Shared:
     """Return what is shared, laid out at these places."""
-    return Shared(floats, moved(floats, rows * padded_width(head_dim)), turns, moved(turns, blocks))
+    return Shared(floats, moved(floats, rows * padded_width(head_dim)), turns)
 
 
 @inner

@@ -179,7 +179,7 @@ def compile_backward(source: str, *, on_disk: bool) -> Any:
         draft = draft_at(
             moved(buffers, ring * size + seat * floats), problem.head_dim, problem.value_head_dim
         )
-        done, done_stretches = moved(counters, PER_HEAD), moved(gradients.turns, 2 * heads * blocks)
+        done, done_stretches = moved(counters, PER_HEAD), moved(gradients.turns, heads * blocks)
         count = heads * stretches
         note_arrival(counters, count)
         taken = take_entry(counters)
@@ -191,10 +191,8 @@ def compile_backward(source: str, *, on_disk: bool) -> Any:
             if gradients.shares_bias and head > 0:
                 wait_for(moved(done_stretches, taken - stretches), 1)
             working_heads(problem, batch, kv_head, group)
-            shared = shared_at(
-                moved(buffers, head % ring * size), moved(gradients.turns, 2 * head * blocks), rows, blocks,
-                problem.head_dim,
-            )  # fmt: skip
+            turns = moved(gradients.turns, head * blocks)
+            shared = shared_at(moved(buffers, head % ring * size), turns, rows, problem.head_dim)
             differentiate_stretch(problem, desk, draft, gradients, batch, kv_head, group, stretch, shared)
             tick_off(moved(done_stretches, taken))
             tick_off(moved(done, head))

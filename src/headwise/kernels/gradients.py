@@ -25,8 +25,8 @@ class Gradients(NamedTuple):
       size is 1
     - bias_rests: as bias, what its sums lost to rounding; for biases that all rows share
     - sinks: float32 `[batch, num_heads, seq_len]`, contiguous, what each row adds to the gradient of its sink
-    - turns: int64, 0 before: `[batch, num_kv_heads, 2, blocks]`, `Shared.turns` and `.known`, and then
-      `[batch, num_kv_heads, stretches]`, by which threads add up in one order
+    - turns: int64, 0 before: `[batch, num_kv_heads, blocks]` and then `[batch, num_kv_heads, stretches]`, by
+      which threads add up in one order
     - shares_bias: whether several KV heads or batch elements add to one number of the bias
     """
 
