@@ -106,7 +106,7 @@ def _check_model(model: str, text: str | None, seed: int, *, as_json: bool) -> b
         write_json(to_json(found))
     else:
         print_model_check(found, console())
-    return not found.right
+    return not found.is_right
 
 
 def _check_machine(*, as_json: bool) -> bool:

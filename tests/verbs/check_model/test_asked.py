@@ -45,7 +45,7 @@ def test_a_text_that_is_given_is_read(minilm: OpenedModel) -> None:
 
 def test_a_text_of_few_tokens_leaves_weights_alone(smollm2: OpenedModel) -> None:
     found = check_model(smollm2, text="The bank")
-    assert found.right
+    assert found.is_right
     assert {layer.not_found for layer in found.layers} == {
         "W_Q, W_K and W_V: a text of 2 tokens is too short to tell which weights made what"
     }
@@ -55,7 +55,7 @@ def test_a_text_of_few_tokens_leaves_weights_alone(smollm2: OpenedModel) -> None
 def test_an_encoder_decoder_reads_the_text_twice(tmp_path: Path) -> None:
     model = opened(small_model("MarianMTModel", MARIAN), tmp_path, word_tokenizer(ends=True))
     found = check_model(model, text="the cat sat on a mat")
-    assert found.right
+    assert found.is_right
     assert {layer.kind for layer in found.layers} == {"self", "cross"}
     given = next(candidates(model, text="the cat sat on a mat", seed=0))
     start = model.model.config.decoder_start_token_id
@@ -85,7 +85,7 @@ def toy() -> ModelCheck:
 
 def test_what_is_true_of_the_model_that_is_made_by_hand(toy: ModelCheck) -> None:
     """It has heads that rest on purpose, and `check` does not know the purpose."""
-    assert not toy.right
+    assert not toy.is_right
     assert {each.kind for each in toy.findings} == {"shared-weights", "dead-output"}
     assert all(layer.is_right for layer in toy.layers)
     resting = {
@@ -99,7 +99,7 @@ def test_what_is_true_of_the_model_that_is_made_by_hand(toy: ModelCheck) -> None
 
 def test_json_holds_everything_and_no_nan(toy: ModelCheck) -> None:
     document = json.loads(json.dumps(to_json(toy), allow_nan=False))
-    assert document["right"] is False
+    assert document["is_right"] is False
     assert [each["kind"] for each in document["findings"]] == [each.kind for each in toy.findings]
     assert document["findings"][0]["heads"][0].keys() == {"layer", "name", "head"}
     assert document["layers"][1]["projections"] == {
@@ -140,7 +140,7 @@ def test_an_attached_model_is_refused() -> None:
         pytest.raises(ArgumentError, match=r"^LlamaForCausalLM is attached to headwise, .*detach\(\)"),
     ):
         check_model(model)
-    assert check_model(model).right
+    assert check_model(model).is_right
 
 
 def test_a_model_without_numbers_is_refused() -> None:

@@ -50,7 +50,7 @@ def test_how_near_a_copy_must_be(noise: float, is_found: bool) -> None:
         apart = torch.randn_like(one)
         rows(value, 2, WIDTH).copy_(one + noise * apart * one.norm() / apart.norm())
     found = check_model(model)
-    assert found.right != is_found
+    assert found.is_right != is_found
     if is_found:
         assert said(found) == [("shared-weights", 0, (1, 2), ("value",))]
         assert found.findings[0].numbers["value_difference"] == pytest.approx(noise, rel=0.05)

@@ -125,7 +125,7 @@ def test_sinks_softcap_bias_and_window_are_part_of_what_is_held() -> None:
         model = family(kind).build()
         inputs = next(candidates(opened(model, None, None), text=None, seed=0)).inputs
         assert getattr(queries_keys_values(model, inputs)[0], term) is not None
-        assert check_model(model).right
+        assert check_model(model).is_right
 
 
 def test_shared_layers_are_examined_once() -> None:
@@ -141,7 +141,7 @@ def test_layers_that_hold_the_same_parameters_are_remarked() -> None:
     for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
         getattr(attention[2], name).weight = getattr(attention[0], name).weight
     found = check_model(model)
-    assert found.right
+    assert found.is_right
     assert [(each.kind, each.words) for each in found.remarks] == [
         ("tied-layers", "model.layers.2.self_attn holds the same parameters as model.layers.0.self_attn")
     ]

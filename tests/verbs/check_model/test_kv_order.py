@@ -55,7 +55,7 @@ def test_tiled_kv_heads_are_named_with_their_number_and_the_mend(kind: str, orig
             "it is a bad conversion"
         )
     found = check_model(converted)
-    assert not found.right
+    assert not found.is_right
     assert said(found) == [("kv-heads-tiled", layer, (), ("key", "value")) for layer in (0, 1)]
     finding = found.findings[0]
     assert finding.numbers == {"num_kv_heads": now, "original_num_kv_heads": original}
@@ -75,7 +75,7 @@ def test_kv_heads_written_out_in_their_places_are_a_remark(original: int, now: i
     with torch.no_grad():
         torch.testing.assert_close(converted(IDS).logits, model(IDS).logits, rtol=0, atol=1e-4)
     found = check_model(converted)
-    assert found.right
+    assert found.is_right
     assert [(each.kind, each.layer) for each in found.remarks] == [
         ("kv-heads-repeated", 0),
         ("kv-heads-repeated", 1),

@@ -89,4 +89,4 @@ def test_numbers_too_large_to_be_summed_are_no_infinities() -> None:
     with torch.no_grad():
         model.model.layers[1].mlp.down_proj.weight[:2] = 3e38
         model.model.layers[1].mlp.up_proj.weight.zero_()  # so that nothing comes of it
-    assert check_model(model).right
+    assert check_model(model).is_right

@@ -33,7 +33,7 @@ def few_layers(smollm2: OpenedModel) -> OpenedModel:
 
 def test_smollm2_is_right(smollm2: OpenedModel) -> None:
     found = check_model(smollm2)
-    assert found.right
+    assert found.is_right
     assert not found.findings
     assert not found.remarks
     assert found.text == "The bank raised rates because inflation was rising"
@@ -50,7 +50,7 @@ def test_smollm2_is_right(smollm2: OpenedModel) -> None:
 
 def test_minilm_is_right(minilm: OpenedModel) -> None:
     found = check_model(minilm, text="A cat sat on the mat and looked at the bank of the river.")
-    assert found.right
+    assert found.is_right
     assert not found.remarks
     assert [layer.num_heads for layer in found.layers] == [12] * 6
     assert all(layer.not_found is None for layer in found.layers)
@@ -77,7 +77,7 @@ def test_a_head_copied_in_minilm_is_exactly_the_pair_that_is_found(minilm: Opene
     )
     assert finding.numbers["query_factor"] == 1
     assert finding.numbers["output_difference"] == 0
-    assert check_model(minilm).right, "the weights were put back"
+    assert check_model(minilm).is_right, "the weights were put back"
 
 
 def test_one_shared_matrix_of_minilm_is_named(minilm: OpenedModel) -> None:
@@ -192,7 +192,7 @@ def test_a_fault_in_the_attention_function_is_found_at_its_layer(
     before = few_layers.model.config._attn_implementation
     few_layers.model.set_attn_implementation("eager")
     try:
-        assert check_model(few_layers).right
+        assert check_model(few_layers).is_right
         monkeypatch.setattr(modeling_llama, "eager_attention_forward", without_scale)
         found = check_model(few_layers)
         # Head 0 may look at one key alone whatever the scale, so that not every head need be off.

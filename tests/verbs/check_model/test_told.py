@@ -39,7 +39,7 @@ def test_weights_that_are_packed_are_not_compared_and_that_is_said() -> None:
     attention = model.model.layers[1].self_attn
     attention.q_proj, attention.o_proj = PackedLinear(attention.q_proj), PackedLinear(attention.o_proj)
     found = check_model(model)
-    assert found.right
+    assert found.is_right
     assert found.layers[0].not_found is None
     assert found.layers[1].not_found == (
         "W_Q and W_O are packed and hold no floats, so that heads cannot be compared"

@@ -62,7 +62,7 @@ def check_model(
 
     Example:
         >>> found = check_model("minilm-l6")
-        >>> found.right, len(found.layers)
+        >>> found.is_right, len(found.layers)
         (True, 6)
 
     """

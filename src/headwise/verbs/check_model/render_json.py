@@ -14,7 +14,7 @@ def to_json(found: ModelCheck) -> dict[str, Any]:
     return {
         "model": found.model,
         "family": found.family,
-        "right": found.right,
+        "is_right": found.is_right,
         "implementation": found.implementation,
         "dtype": found.dtype,
         "text": found.text,

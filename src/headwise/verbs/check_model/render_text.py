@@ -30,7 +30,7 @@ def print_model_check(found: ModelCheck, console: Console) -> None:
 
 def _verdict(found: ModelCheck) -> Text:
     name = printable(found.model)
-    if found.right:
+    if found.is_right:
         return Text(f"{name}: nothing wrong was found", style="bold green")
     return Text(f"{name}: {several(len(found.findings), 'finding')}", style="bold red")
 

@@ -129,6 +129,6 @@ class ModelCheck:
     unseen: tuple[Unseen, ...]
 
     @property
-    def right(self) -> bool:
+    def is_right(self) -> bool:
         """Whether nothing was found wrong."""
         return not self.findings
