@@ -57,19 +57,18 @@ def test_a_result_is_the_same_as_that_of_a_direct_call(
 
 
 def test_what_json_cannot_carry_is_made_in_the_child(tmp_path: Path) -> None:
-    file = attend_file(
-        tmp_path,
-        """
+    # If the base did not get there, the first would be wrong and the second right. The fault of the second is
+    # one of the catalogue, so that no pair of faults is looked for.
+    rotated = """
 import torch, headwise
 def attend(query, key, value):
-    query, key = headwise.Rope(pairing="interleaved", base=50.0).rotate(query, key)
+    query, key = headwise.Rope(pairing="interleaved", base={base}).rotate(query, key)
     return torch.softmax(query @ key.mT * query.shape[-1] ** -0.5, dim=-1) @ value
-""",
-    )
-    rope = {"pairing": "interleaved", "base": 50.0}
-    assert check_file(file, "attend", options={**SIZES, "rope": rope}).is_right
-    rope = {"pairing": "interleaved", "base": 10_000.0}
-    assert not check_file(file, "attend", options={**SIZES, "rope": rope}).is_right
+"""
+    options = {**SIZES, "rope": {"pairing": "interleaved", "base": 50.0}}
+    assert check_file(attend_file(tmp_path, rotated.format(base=50.0)), "attend", options=options).is_right
+    found = check_file(attend_file(tmp_path, rotated.format(base=10_000.0)), "attend", options=options)
+    assert found.fault_names == ("rotary-base-wrong",)
 
 
 def test_what_check_refuses_comes_back_in_its_kind(tmp_path: Path) -> None:

@@ -229,7 +229,9 @@ def waiting(worker: Path) -> Iterator[subprocess.Popen[bytes]]:
         [
             sys.executable,
             "-c",
-            "from headwise.verbs.check.contained import run_contained\n"
+            "import signal; from headwise.verbs.check.contained import run_contained\n"
+            # Tests that run in the background were started with interrupts ignored, and hand that on.
+            "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
             f"run_contained('light_worker', {asked!r}, seconds=1000, memory_bytes=1 << 30)",
         ],
         stderr=subprocess.DEVNULL,
