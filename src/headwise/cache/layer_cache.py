@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from headwise.cache.arguments import check_new, check_same_kind, checked_lengths, checked_rows
+from headwise.cache.buffers import unwritten
 from headwise.counts import checked_size
 from headwise.errors import ArgumentError
 from headwise.masks import Causal, CausalFrom, Mask, Window
@@ -244,4 +245,4 @@ def _with_places(like: Tensor, capacity: int) -> Tensor:
     batch, heads, _, width = like.shape
     # A buffer made in inference mode could not be written to outside.
     with torch.inference_mode(False):
-        return torch.empty((batch, heads, capacity, width), dtype=like.dtype, device=like.device)
+        return unwritten((batch, heads, capacity, width), like)
