@@ -18,9 +18,15 @@ from ...tolerance import assert_within_rule
 TEXTS = ["The bank raised rates because inflation was rising", "Hello there"]
 
 
-@pytest.fixture(params=["smollm2", "minilm"])
+@pytest.fixture(scope="module", params=["smollm2", "minilm"])
 def opened(request) -> OpenedModel:
     return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="module")
+def exact_model(opened) -> nn.Module:
+    """A copy of the model that computes in float64, with the same weights."""
+    return copy.deepcopy(opened.model).double()
 
 
 @contextmanager
@@ -52,11 +58,6 @@ def slice_zeroed(model: nn.Module, layer: int, head: int, head_dim: int) -> Iter
         yield
     finally:
         hook.remove()
-
-
-def in_float64(model: nn.Module) -> nn.Module:
-    """A copy of the model that computes in float64, with the same weights."""
-    return copy.deepcopy(model).double()
 
 
 def head_dim_of(model: nn.Module) -> int:
@@ -106,7 +107,7 @@ def test_weights_of_a_batch_equal_those_of_each_text_alone(smollm2):
 
 
 @pytest.mark.parametrize(("layer", "head"), [(0, 0), (3, 5), (5, 8)])
-def test_zero_ablation_equals_a_zeroed_slice_before_the_projection(opened, layer, head):
+def test_zero_ablation_equals_a_zeroed_slice_before_the_projection(opened, exact_model, layer, head):
     """Bit for bit with the same attention around it, and as near to float64 as eager comes."""
     model, batch = opened.model, padded_batch(opened)
     with eager(model):
@@ -120,7 +121,6 @@ def test_zero_ablation_equals_a_zeroed_slice_before_the_projection(opened, layer
         heads.ablate(layer=layer, head=head)
         found = outputs(model, batch)
     assert torch.equal(found, expected)
-    exact_model = in_float64(model)
     # Under eager a padding row that sees nothing would be NaN in float64; there is no kernel for float64.
     with attach(exact_model), slice_zeroed(exact_model, layer, head, head_dim_of(model)):
         exact = outputs(exact_model, batch)
@@ -139,11 +139,10 @@ def test_where_gradients_flow_zero_ablation_gives_the_same_bits(opened, layer, h
 
 
 @pytest.mark.parametrize("seq_len", [9, 64, 269])
-def test_attached_a_model_is_as_near_to_float64_as_under_eager(opened, seq_len):
+def test_attached_a_model_is_as_near_to_float64_as_under_eager(opened, exact_model, seq_len):
     text = " ".join(TEXTS[0][start:] for start in range(len(TEXTS[0]))) * 2
     batch = dict(opened.tokenizer(text, return_tensors="pt", truncation=True, max_length=seq_len))
     assert batch["input_ids"].shape == (1, seq_len)
-    exact_model = in_float64(opened.model)
     with eager(exact_model):
         exact = outputs(exact_model, batch)
     with eager(opened.model):
