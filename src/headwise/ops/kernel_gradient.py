@@ -40,7 +40,11 @@ def gradients(
     - call: what was attended to, without gates
     - grad_output `[batch, num_heads, seq_len, value_head_dim]`, of the call's dtype
     - grad_logsumexp `[batch, num_heads, seq_len]`, or None
+
+    All of them with any strides: maps expand them, and hooks of autograd bring back copies.
     """
+    rows = attended.rows.contiguous()
+    attended = attended._replace(output=_read_in_lines(attended.output), rows=rows)
     bias, _ = kernel.summed_bias(call)
     of_rows = wanted.bias and bias is not None and bias.shape[3] == 1
     has_sinks = call.sinks is not None
