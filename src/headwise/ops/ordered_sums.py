@@ -49,7 +49,7 @@ class _Spread(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        if not torch._C._has_storage(gradient):  # a map over several upstreams: torch's own way with it
+        if _is_mapped(gradient):
             return gradient.sum(_axes(gradient.shape, ctx.shape), keepdim=True), None
         return _Gathered.apply(gradient, ctx.shape), None  # type: ignore[no-untyped-call]  # as above
 
@@ -67,4 +67,15 @@ class _Gathered(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
+        if _is_mapped(gradient):
+            return gradient.expand(ctx.shape), None
         return spread(gradient, ctx.shape), None
+
+
+def _is_mapped(gradient: Tensor) -> bool:
+    """Return whether several upstreams are mapped over: torch's own way is the one with them.
+
+    A function of ours would hang its graph on the tensor that stands for them all, out of which each is then
+    taken without it.
+    """
+    return not torch._C._has_storage(gradient)

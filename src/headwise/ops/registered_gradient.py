@@ -22,6 +22,7 @@ from headwise.ops.registered import (
     compute,
     compute_backward,
 )
+from headwise.ops.registered_legacy_vmap import is_mapped
 from headwise.ops.watchers import watcher_of
 
 _NUM_TERMS = len(Terms._fields)
@@ -85,6 +86,11 @@ def _requires_grad(tensors: Sequence[Any]) -> bool:
     )
 
 
+def _is_followed(*upstreams: Tensor | None) -> bool:
+    given = [each for each in upstreams if each is not None]
+    return watcher_of(given) is not None or any(map(is_mapped, given))
+
+
 class _Attention(_AtThisLevel):
     @staticmethod
     def forward(ctx: Any, keyset: Any, outline: _Outline, how: Sequence[Any], *tensors: Any) -> Any:
@@ -110,7 +116,8 @@ class _Attention(_AtThisLevel):
         needed = ctx.needs_input_grad[3:]
         wanted = [*needed[:4], *needed[5 + num_boolean :]]
         results = (output, logsumexp, rows, grad_output, grad_logsumexp)
-        is_direct = ctx.is_direct and not torch.is_grad_enabled() and watcher_of([grad_output]) is None
+        is_followed = torch.is_grad_enabled() or _is_followed(grad_output, grad_logsumexp)
+        is_direct = ctx.is_direct and not is_followed
         found = iter((compute_backward if is_direct else ATTENTION_BACKWARD)(*terms, *results, wanted))
         gradients = [next(found) if is_wanted else None for is_wanted in wanted]
         if gradients[3] is not None and terms.sinks is not None and terms.sinks.shape[0] == 1:

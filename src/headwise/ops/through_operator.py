@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from headwise.ops import nonfinite, registered_flops, registered_gradient, registered_vmap
+from headwise.ops import (
+    nonfinite,
+    registered_flops,
+    registered_gradient,
+    registered_legacy_vmap,
+    registered_vmap,
+)
 from headwise.ops.arguments import Call
 from headwise.ops.choice import Implementation, refuse
 from headwise.ops.registered import ATTENTION, Terms
 from headwise.ops.results import AttentionResult
 
 # What an operator is beside its computation stands in rooms of its own.
-REGISTERED = (registered_flops, registered_gradient, registered_vmap)
+REGISTERED = (registered_flops, registered_gradient, registered_vmap, registered_legacy_vmap)
 
 
 def attend(call: Call, *, impl: Implementation, need_logsumexp: bool, is_followed: bool) -> AttentionResult:
