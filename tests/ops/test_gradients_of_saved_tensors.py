@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
-from torch.utils.checkpoint import checkpoint
+from torch.autograd.graph import allow_mutation_on_saved_tensors, save_on_cpu, saved_tensors_hooks
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from headwise import ops
 from headwise.masks import Causal, Lengths
+from headwise.ops import fused, kernel, plain, registered
 
 from ..attention_cases import tensors
 
@@ -137,6 +138,28 @@ def test_what_a_checkpoint_computes_again_may_have_a_stack_of_upstreams(name: st
 
 @by_both
 @with_all
+def test_a_checkpoint_may_keep_the_operators_results(
+    name: str, impl: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, attend = given(name, impl)
+    leaves = list(made.values())
+    expected = gradients(attend(*leaves), leaves)
+
+    def policy(_: Any, operation: Any, *__: Any, **___: Any) -> CheckpointPolicy:
+        is_ours = operation is registered.ATTENTION
+        return CheckpointPolicy.MUST_SAVE if is_ours else CheckpointPolicy.PREFER_RECOMPUTE
+
+    def contexts() -> Any:
+        return create_selective_checkpoint_contexts(policy)
+
+    outputs: Any = checkpoint(attend, *leaves, use_reentrant=False, context_fn=contexts)
+    for module, function in ((kernel, "attend_for_gradient"), (fused, "attend"), (plain, "attend")):
+        monkeypatch.setattr(module, function, lambda _: pytest.fail("computed again"))
+    torch.testing.assert_close(gradients(outputs, leaves), expected)
+
+
+@by_both
+@with_all
 def test_a_graph_that_is_kept_gives_the_same_bits_again(name: str, impl: Any) -> None:
     made, attend = given(name, impl)
     leaves = list(made.values())
@@ -162,6 +185,20 @@ def test_a_tensor_that_was_changed_meanwhile_is_refused(name: str, impl: Any) ->
             continue
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             gradients(outputs, leaves)
+
+
+@by_both
+@with_all
+def test_torch_may_keep_copies_of_what_is_changed(name: str, impl: Any) -> None:
+    made, attend = given(name, impl)
+    leaves = list(made.values())
+    expected = gradients(attend(*leaves), leaves)
+    with allow_mutation_on_saved_tensors():
+        copies = [leaf * 1 for leaf in leaves]
+        outputs = attend(*copies)
+        for copy in copies:
+            copy.mul_(2.0)
+        torch.testing.assert_close(gradients(outputs, leaves), expected)
 
 
 def test_a_mask_that_was_changed_meanwhile_is_refused() -> None:
