@@ -43,8 +43,8 @@ def gradients(
 
     All of them with any strides: maps expand them, and hooks of autograd bring back copies.
     """
-    rows = attended.rows.contiguous()
-    attended = attended._replace(output=_read_in_lines(attended.output), rows=rows)
+    output, logsumexp, rows = attended
+    attended = Softmaxed(_read_in_lines(output), logsumexp, rows.contiguous())
     bias, _ = kernel.summed_bias(call)
     of_rows = wanted.bias and bias is not None and bias.shape[3] == 1
     has_sinks = call.sinks is not None

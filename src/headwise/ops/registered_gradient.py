@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_legacy_batchedtensor
 from torch._functorch.utils import enable_single_level_autograd_function
 
 from headwise.masks import Sizes
@@ -22,7 +23,6 @@ from headwise.ops.registered import (
     compute,
     compute_backward,
 )
-from headwise.ops.registered_legacy_vmap import is_mapped
 from headwise.ops.watchers import watcher_of
 
 _NUM_TERMS = len(Terms._fields)
@@ -86,9 +86,9 @@ def _requires_grad(tensors: Sequence[Any]) -> bool:
     )
 
 
-def _is_followed(*upstreams: Tensor | None) -> bool:
-    given = [each for each in upstreams if each is not None]
-    return watcher_of(given) is not None or any(map(is_mapped, given))
+def _is_followed(grad_output: Tensor, grad_logsumexp: Tensor | None) -> bool:
+    upstreams = [grad_output] if grad_logsumexp is None else [grad_output, grad_logsumexp]
+    return watcher_of(upstreams) is not None or any(map(is_legacy_batchedtensor, upstreams))
 
 
 class _Attention(_AtThisLevel):

@@ -12,18 +12,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import _functorch as functorch
+from torch._C._functorch import is_legacy_batchedtensor
 from torch.utils import _pytree as pytree
 
 from headwise.ops.registered import ATTENTION, ATTENTION_BACKWARD, LIBRARY
 
 _LEVELS = range(1, 65)
 """How torch numbers the older maps that are at work inside each other."""
-
-
-def is_mapped(given: Any) -> bool:
-    """Return whether torch's older map has hold of a tensor."""
-    return isinstance(given, Tensor) and functorch.is_legacy_batchedtensor(given)
 
 
 def _by_vmap(operator: Callable[..., Any]) -> Callable[..., Any]:
@@ -45,7 +40,7 @@ def _by_vmap(operator: Callable[..., Any]) -> Callable[..., Any]:
 
 def _is_at(level: int, given: Any) -> bool:
     """Return whether a tensor has an axis at this level: where it has none, it would take one of any size."""
-    if not is_mapped(given):
+    if not isinstance(given, Tensor) or not is_legacy_batchedtensor(given):
         return False
     sizes = {torch._remove_batch_dim(given, level, size, 0).shape[0] for size in (1, 2)}
     return len(sizes) == 1
