@@ -114,3 +114,21 @@ def test_a_class_of_tensors_is_kept() -> None:
     assert "an input is a Mine, a class of tensors of its own, which would not" in refusal(
         query.as_subclass(mine), key, value
     )
+
+
+def test_attention_inside_a_backward_pass_under_the_older_map() -> None:
+    """A function of the user's own may attend in its backward pass, to upstreams that torch maps."""
+
+    class AttendsToUpstream(torch.autograd.Function):
+        @staticmethod
+        def forward(_ctx: Any, given: Tensor) -> Tensor:
+            return given.clone()
+
+        @staticmethod
+        def backward(_ctx: Any, upstream: Tensor) -> Tensor:  # type: ignore[override]  # one upstream here
+            return ops.attention(upstream, upstream, upstream, mask=Causal())
+
+    given = torch.randn(2, 3, 5, 8, requires_grad=True)
+    stack = torch.randn(4, 2, 3, 5, 8)
+    (found,) = torch.autograd.grad(AttendsToUpstream.apply(given), given, stack, is_grads_batched=True)
+    assert torch.equal(found, torch.stack([ops.attention(each, each, each, mask=Causal()) for each in stack]))

@@ -35,6 +35,9 @@ _MODE = Watcher(
 _META = Watcher("the tensors hold no numbers", knows_operators=True)
 _TRANSFORM = Watcher("a transform of torch.func is at work", knows_operators=True)
 
+_OLDER_MAP = Watcher("torch's older map (is_grads_batched) is at work", knows_operators=True)
+_KEY_OF_OLDER_MAP = torch._C._parse_dispatch_key("VmapMode")
+
 _PLAIN_CLASSES = (Tensor, Parameter)
 _OF_TRACERS = (FakeTensor, FunctionalTensor)
 
@@ -53,6 +56,8 @@ def _watcher_of_all() -> Watcher | None:
         return _JIT
     if torch._C._len_torch_dispatch_stack():
         return _MODE
+    if torch._C._dispatch_tls_is_dispatch_key_included(_KEY_OF_OLDER_MAP):
+        return _OLDER_MAP
     return None
 
 
