@@ -86,6 +86,13 @@ def hold(way: Way, case: Case) -> bool:
     return False
 
 
+def weights_of(way: Way, query: Tensor, key: Tensor, **options: Any) -> Tensor:
+    """Return the weights that `way` uses: its output where the value is the identity."""
+    identity = torch.eye(key.shape[2], dtype=key.dtype).expand(*key.shape[:3], key.shape[2])
+    parts = identity.split(256, dim=3)  # as wide as the CPU kernel goes
+    return torch.cat([way(query, key, part, **options).output for part in parts], dim=3)
+
+
 def _float_parts(given: Any) -> list[Dense]:
     parts = () if given is None else masks.as_mask(given).parts
     return [part for part in parts if isinstance(part, Dense) and not part.is_boolean]
