@@ -54,7 +54,7 @@ class _Work(NamedTuple):
     """How a problem is worked at.
 
     - way: that of few rows or of many
-    - threads: how many at most; ring: how many KV heads are packed at a time
+    - threads: how many at most; ring: how many KV heads are packed, or streamed, at a time
     - floats: the float32 numbers of the memory it is done in: desks of `desk_floats` each, and from byte
       `buffers` on what threads leave for each other
     """
@@ -75,12 +75,12 @@ def _work(sizes: Sizes, num_threads: int) -> _Work | None:
     if not heads or not rows:
         return None
     tiles, widths = -(-sizes.kv_len // TILE), (sizes.head_dim, sizes.value_head_dim)
-    way = STREAMED if rows <= BLOCK_ROWS else PACKED
+    way, ring = STREAMED if rows <= BLOCK_ROWS else PACKED, min(heads, num_threads)
     if way == STREAMED:
-        entries, ring = heads * max(1, -(-tiles // CHUNK_TILES)), 1
+        entries = heads * max(1, -(-tiles // CHUNK_TILES))
         buffer_floats = heads * tiles * share_floats(rows, sizes.value_head_dim)
     else:
-        entries, ring = heads * (tiles + -(-rows // BLOCK_ROWS)), min(heads, num_threads)
+        entries = heads * (tiles + -(-rows // BLOCK_ROWS))
         buffer_floats = ring * head_floats(sizes.kv_len, *widths)
     cost = 2.0 * heads * sizes.kv_len * sum(widths) * max(rows, 8)
     threads = calls.threads_for(cost, entries, num_threads)

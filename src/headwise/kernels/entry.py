@@ -33,6 +33,7 @@ from headwise.kernels.schedule import (
     note_arrival,
     pack_if_seen,
     streamed_chunks,
+    streamed_entry,
     take_entry,
     tick_off,
     tile_count,
@@ -106,7 +107,9 @@ def compile_streamed(source: str, *, on_disk: bool) -> Any:
 
     def entry(frame: Integers) -> None:
         callers_mode = set_float_mode(_IEEE)
-        problem, counters, buffers = problem_at(frame), counters_of(frame), buffers_of(frame)
+        problem, counters, buffers, ring = (
+            problem_at(frame), counters_of(frame), buffers_of(frame), ring_of(frame),
+        )  # fmt: skip
         desk, group, _ = seat_at(frame)
         chunks = streamed_chunks(problem)
         size = tile_count(problem) * share_size(group_rows(problem), problem.value_head_dim)
@@ -114,7 +117,7 @@ def compile_streamed(source: str, *, on_disk: bool) -> Any:
         note_arrival(counters, count)
         taken = take_entry(counters)
         while taken < count:
-            head, number = divmod(taken, chunks)
+            head, number = streamed_entry(taken, head_count(problem), chunks, ring)
             batch, kv_head = divmod(head, problem.num_kv_heads)
             shares = moved(buffers, head * size)
             low, high = visible_keys(problem, batch)

@@ -114,7 +114,7 @@ def frame_of(
 ) -> ctypes.Array[ctypes.c_int64]:
     """Return the frame of a call; what its addresses point to must outlive it.
 
-    - ring: how many KV heads are packed at a time
+    - ring: how many KV heads are packed, or streamed, at a time
     - desks, buffers: addresses of the memory it is done in; desk_floats: the size of a desk
     - extra: address of the slots of `findings`, for a visit, or of `gradients`, for the backward pass
     """

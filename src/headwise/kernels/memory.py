@@ -179,6 +179,16 @@ def float_at(_context: Any, slots: types.CPointer, slot: types.Integer) -> tuple
 
 
 @intrinsic
+def as_floats(_context: Any, pointer: types.CPointer) -> tuple[Any, Any]:
+    """Return a pointer to float32 numbers at the same place."""
+
+    def lower(_context: Any, builder: ir.IRBuilder, _signature: Any, values: Any) -> ir.Value:
+        return builder.bitcast(values[0], FLOAT.as_pointer())
+
+    return FloatPointer(pointer), lower
+
+
+@intrinsic
 def as_integers(_context: Any, pointer: types.CPointer) -> tuple[Any, Any]:
     """Return a pointer to 64-bit integers at the same place."""
 

@@ -1,6 +1,11 @@
-"""Many rows: keys and values are packed once for each KV head, then read by every block of rows."""
+"""Many rows: keys and values are packed once for each KV head, then read by every block of rows.
+
+Values that lie as in panels already, float32 rows one behind the other, are read where they are.
+"""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,8 +15,8 @@ from headwise.kernels.dropout import drop_rows
 from headwise.kernels.emission import inner, leaf
 from headwise.kernels.geometry import BLOCK_ROWS, PANEL, TILE
 from headwise.kernels.ledger import NEW_FACTOR, OLD_FACTOR, join_tile
-from headwise.kernels.memory import Floats, Integers, fused, moved
-from headwise.kernels.packing import times_zero
+from headwise.kernels.memory import Floats, Integers, as_floats, fused, line_of, moved
+from headwise.kernels.packing import FLOAT32, element_bytes, times_zero
 from headwise.kernels.problem import Desk, Problem
 from headwise.kernels.products import MERGED, multiply
 from headwise.kernels.rows import bring_rows, padded_width, working_heads, write_rows
@@ -32,30 +37,61 @@ def head_floats(kv_len: int, head_dim: int, value_head_dim: int) -> int:
 packed_head_floats = inner(head_floats)
 
 
+class Values(NamedTuple):
+    """The values of a KV head: where they begin, and how far apart keys and panels of 16 columns lie."""
+
+    first: Floats
+    line: int
+    panel: int
+
+
 @leaf
-def parts_of(problem: Problem, packed: Floats) -> tuple[Floats, Floats, Floats, int]:
-    """Return where keys, values and flags of a packed KV head begin, and the keys of a panel of the value."""
-    keys = (problem.kv_len + TILE - 1) // TILE * TILE
-    length = keys + _SPARE_KEYS
-    values = moved(packed, keys * problem.head_dim)
-    flags = moved(values, length * padded_width(problem.value_head_dim))
-    return packed, values, flags, length
+def _flags_of(problem: Problem, packed: Floats) -> Floats:
+    """Return where the flags of a packed KV head begin."""
+    places = (problem.kv_len + TILE - 1) // TILE * TILE
+    width = padded_width(problem.value_head_dim)
+    return moved(packed, places * problem.head_dim + (places + _SPARE_KEYS) * width)
+
+
+@leaf
+def _values_of(problem: Problem, batch: int, kv_head: int, packed: Floats) -> Values:
+    """Return the values of a KV head: the packed ones, or the caller's if they lie as those do."""
+    if _lie_in_panels(problem):
+        line = line_of(problem.value, problem.value_strides, batch, kv_head, 0)
+        return Values(as_floats(line), problem.value_head_dim, PANEL)
+    places = (problem.kv_len + TILE - 1) // TILE * TILE
+    return Values(moved(packed, places * problem.head_dim), PANEL, (places + _SPARE_KEYS) * PANEL)
+
+
+@leaf
+def _lie_in_panels(problem: Problem) -> bool:
+    """Return whether values are float32 rows of whole panels, one behind the other.
+
+    Rows that lie further apart may share few sets of the caches.
+    """
+    size, width, strides = element_bytes(problem.kind), problem.value_head_dim, problem.value_strides
+    side_by_side = strides[3] == size and strides[2] == width * size
+    return problem.kind == FLOAT32 and width % PANEL == 0 and side_by_side
 
 
 @inner
 def pack_tile(problem: Problem, desk: Desk, batch: int, kv_head: int, tile: int, packed: Floats) -> None:
     """Pack the keys and values of one tile, and flag it if a value is NaN or infinite."""
-    keys, values, flags, length = parts_of(problem, packed)
-    count = min(TILE, problem.kv_len - tile)
+    count, width = min(TILE, problem.kv_len - tile), padded_width(problem.value_head_dim)
     for panel in range(0, count, PANEL):
-        panel_keys = moved(keys, (tile + panel) * problem.head_dim)
+        panel_keys = moved(packed, (tile + panel) * problem.head_dim)
         bring_keys(problem, desk, batch, kv_head, tile + panel, panel_keys)
-    bring_values(problem, desk, batch, kv_head, tile, count, moved(values, tile * PANEL), length * PANEL)
-    flag = np.float32(0.0)
-    for panel in range(padded_width(problem.value_head_dim) // PANEL):
-        times_zero(moved(values, (panel * length + tile) * PANEL), count * PANEL, desk.number)
-        flag += desk.number[0]
-    flags[tile // TILE] = flag
+    values, flag = _values_of(problem, batch, kv_head, packed), np.float32(0.0)
+    lines = moved(values.first, tile * values.line)
+    if _lie_in_panels(problem):
+        times_zero(lines, count * width, desk.number)
+        flag = desk.number[0]
+    else:
+        bring_values(problem, desk, batch, kv_head, tile, count, lines, values.panel)
+        for panel in range(width // PANEL):
+            times_zero(moved(lines, panel * values.panel), count * PANEL, desk.number)
+            flag += desk.number[0]
+    _flags_of(problem, packed)[tile // TILE] = flag
 
 
 @leaf
@@ -89,23 +125,23 @@ def _attend_whole_tile(
     problem: Problem, desk: Desk, batch: int, kv_head: int, count: int, tile: int, packed: Floats
 ) -> None:
     """Attend to a tile that every row sees whole: what most tiles are, without a question asked."""
-    keys, values, flags, length = parts_of(problem, packed)
-    width = padded_width(problem.value_head_dim)
-    keys = moved(keys, tile * problem.head_dim)
+    values, width = _values_of(problem, batch, kv_head, packed), padded_width(problem.value_head_dim)
+    keys = moved(packed, tile * problem.head_dim)
     for panel in range(0, TILE, PANEL):
         score_panel(problem, desk, 0, count, moved(keys, panel * problem.head_dim), panel)
     weigh_tile(count, desk.weights, TILE, 0, TILE, desk.ledger)
     if problem.has_dropout:
         drop_rows(problem, desk, batch, 0, count, tile, 0, TILE, desk.weights)
     join_tile(desk.ledger, count)
-    if flags[tile // TILE] != 0.0:
+    if _flags_of(problem, packed)[tile // TILE] != 0.0:
         for strip in range(strip_count(count)):
             desk.strip_starts[strip], desk.strip_stops[strip] = 0, TILE
         _add_carefully(problem, desk, batch, kv_head, count, tile)
         return
     for panel in range(width // PANEL):
         multiply(
-            count, MERGED, desk.weights, TILE, moved(values, (panel * length + tile) * PANEL), PANEL,
+            count, MERGED, desk.weights, TILE,
+            moved(values.first, tile * values.line + panel * values.panel), values.line,
             moved(desk.outputs, panel * PANEL), width, moved(desk.ledger, OLD_FACTOR), TILE,
         )  # fmt: skip
 
@@ -115,16 +151,15 @@ def _attend_tile(
     problem: Problem, desk: Desk, batch: int, kv_head: int, count: int, tile: int, packed: Floats
 ) -> None:
     """Attend to a tile that some row does not see whole, by strips: neighbours that agree are one product."""
-    keys, values, flags, length = parts_of(problem, packed)
-    width = padded_width(problem.value_head_dim)
+    values, width = _values_of(problem, batch, kv_head, packed), padded_width(problem.value_head_dim)
     start, stop = find_strips(problem, desk, batch, count, tile)
     if start >= stop:
         return
     strips = strip_count(count)
-    score_strips(problem, desk, count, moved(keys, tile * problem.head_dim), start, stop)
+    score_strips(problem, desk, count, moved(packed, tile * problem.head_dim), start, stop)
     weigh_strips(problem, desk, batch, count, tile)
     join_tile(desk.ledger, count)
-    if flags[tile // TILE] != 0.0:
+    if _flags_of(problem, packed)[tile // TILE] != 0.0:
         _add_carefully(problem, desk, batch, kv_head, count, tile)
         return
     for panel in range(width // PANEL):
@@ -138,7 +173,7 @@ def _attend_tile(
                 row = first * STRIP
                 multiply(
                     min(strip * STRIP, count) - row, MERGED, moved(desk.weights, row * TILE + begin), TILE,
-                    moved(values, (panel * length + tile + begin) * PANEL), PANEL,
+                    moved(values.first, (tile + begin) * values.line + panel * values.panel), values.line,
                     moved(desk.outputs, row * width + panel * PANEL), width,
                     moved(desk.ledger, OLD_FACTOR + row), min(end, problem.kv_len - tile) - begin,
                 )  # fmt: skip

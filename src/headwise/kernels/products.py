@@ -81,7 +81,7 @@ def strip_emitter(geometry: Geometry, count: int) -> Callable[..., None]:
             return [lanes.fma(*pair, total) for pair, total in zip(pairs, found, strict=True)]
 
         begin = _begun(lanes, given.ending, places)
-        _end(lanes, given, places, _chained(builder, given.depth, begin, step))
+        _end(lanes, given, places, chained(builder, given.depth, begin, step))
 
     emit.__name__ = f"strip_of_{count}"
     return emit
@@ -120,7 +120,7 @@ def _begun(lanes: Lanes, ending: ir.Value, places: list[ir.Value]) -> list[ir.Va
     return begun
 
 
-def _chained(
+def chained(
     builder: ir.IRBuilder,
     depth: ir.Value,
     sums: list[ir.Value],
@@ -200,7 +200,7 @@ def column_emitter(geometry: Geometry) -> Callable[..., None]:
             return [lanes.fma(*pair, total) for pair, total in zip(pairs, found, strict=True)]
 
         begin: list[ir.Value] = [lanes.constant(0.0) for _ in places]
-        for place, total in zip(places, _chained(builder, depth, begin, step), strict=True):
+        for place, total in zip(places, chained(builder, depth, begin, step), strict=True):
             lanes.store(builder.fadd(lanes.load(place), total), place)
 
     emit.__name__ = "strip_of_columns"

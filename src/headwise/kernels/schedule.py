@@ -63,6 +63,22 @@ def streamed_chunks(problem: Problem) -> int:
 
 
 @leaf
+def streamed_entry(taken: int, heads: int, chunks: int, ring: int) -> tuple[int, int]:
+    """Return the KV head and the chunk of the entry that was taken as number `taken`.
+
+    As many heads as there are threads are streamed at a time, each by a thread as long as they keep in step:
+    two threads that read one head's keys side by side wait for the same banks of memory. What does not go
+    round evenly comes last, head by head.
+    """
+    runs, length = ring, heads // ring * chunks
+    if taken < runs * length:
+        place, run = divmod(taken, runs)
+        taken = run * length + place
+    head, chunk = divmod(taken, chunks)
+    return head, chunk
+
+
+@leaf
 def take_entry(counters: Integers) -> int:
     """Return the number of the next entry that nobody has taken."""
     taken: int = fetch_add(moved(counters, NEXT), 1)

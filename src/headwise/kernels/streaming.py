@@ -5,6 +5,9 @@ the sums go through memory, in the same order as in `products`. Memory is the li
 read at once are no stream that a core's prefetchers follow. So each step asks for a few of the lines that
 come some panels later, into the second cache: computing and waiting overlap. A prefetch reads nothing, so it
 may point behind the last key.
+
+For one row alone values are read line by line instead: its sums have room in registers, and lines in their
+order arrive faster than squares.
 """
 
 from __future__ import annotations
@@ -21,9 +24,17 @@ from headwise.kernels.emission import INT32, BytePointer, FloatPointer, Lanes, c
 from headwise.kernels.geometry import PANEL
 from headwise.kernels.host import GEOMETRY
 from headwise.kernels.packing import ELEMENT_BYTES, ELEMENTS, for_each_kind, transposed, widened
+from headwise.kernels.products import chained
 from headwise.kernels.ways import STREAMED
 
 _LINE_BYTES = 64
+_VECTORS = (8, 4, 1)
+"""Vectors of a line that are summed up at once: as many as there are, then fewer for what is left."""
+
+_LINES_AHEAD = PANEL
+"""How many keys later a line is wanted that is asked for while one is read."""
+
+_BYTE = ir.IntType(8).as_pointer()
 _ARGUMENTS = (
     types.int64, types.int64, types.int64, FloatPointer, types.int64, BytePointer, types.int64, types.int64,
     FloatPointer, types.int64, types.int64,
@@ -71,6 +82,56 @@ def score_streamed(builder: ir.IRBuilder, *arguments: ir.Value) -> None:
 def sum_streamed(builder: ir.IRBuilder, *arguments: ir.Value) -> None:
     """Add the weighted values of whole panels of keys to the sums `[rows, width]`."""
     given, lanes = _Operands(*arguments), Lanes(builder, GEOMETRY.lanes)
+    with builder.if_else(builder.icmp_unsigned("==", given.count, integer(1))) as (of_one_row, of_several):
+        with of_one_row:
+            _sum_lines(lanes, given)
+        with of_several:
+            _sum_squares(lanes, given)
+
+
+def _sum_lines(lanes: Lanes, given: _Operands) -> None:
+    """Write the way over all lines for one row, some columns of them at a time."""
+    builder = lanes.builder
+
+    def write(number: int, _first: ir.Value) -> None:
+        start: ir.Value = integer(0)
+        for vectors in _VECTORS:
+            columns = vectors * lanes.lanes
+            fitting = builder.udiv(builder.sub(given.width, start), integer(columns))
+            stop = builder.add(start, builder.mul(fitting, integer(columns)))
+            with counting(builder, start, stop, columns) as column:
+                _sum_columns(lanes, given, number, column, vectors)
+            start = stop
+
+    for_each_kind(builder, given.kind, given.lines, write)
+
+
+def _sum_columns(lanes: Lanes, given: _Operands, kind: int, column: ir.Value, vectors: int) -> None:
+    """Go on with the sums of so many vectors, key by key; they are in registers meanwhile."""
+    builder, size = lanes.builder, ELEMENT_BYTES[kind]
+    offsets = [number * lanes.lanes for number in range(vectors)]
+    places = [lanes.at(lanes.at(given.sums, column), offset) for offset in offsets]
+    first = lanes.at(given.lines, builder.mul(column, integer(size)))
+    ahead = builder.mul(given.line_stride, integer(_LINES_AHEAD))
+
+    def step(key: ir.Value, totals: list[ir.Value]) -> list[ir.Value]:
+        line = lanes.at(first, builder.mul(key, given.line_stride))
+        wanted = lanes.at(line, ahead)
+        for place in range(0, vectors * lanes.lanes * size, _LINE_BYTES):
+            _ask_for(lanes, lanes.at(wanted, place))
+        values = builder.bitcast(line, ELEMENTS[kind].as_pointer())
+        parts = [widened(lanes, kind, values, integer(offset)) for offset in offsets]
+        factor = lanes.splat(builder.load(lanes.at(given.factors, key)))
+        return [lanes.fma(factor, part, total) for part, total in zip(parts, totals, strict=True)]
+
+    keys = builder.mul(given.panels, integer(PANEL))
+    totals = chained(builder, keys, [lanes.load(place) for place in places], step)
+    for total, place in zip(totals, places, strict=True):
+        lanes.store(total, place)
+
+
+def _sum_squares(lanes: Lanes, given: _Operands) -> None:
+    """Write the way over all squares for several rows."""
 
     def add(square: list[ir.Value], key: ir.Value, column: ir.Value) -> None:
         factors, sums = lanes.at(given.factors, key), lanes.at(given.sums, column)
@@ -139,11 +200,7 @@ def _ask_ahead(lanes: Lanes, kind: int, given: _Operands, line: ir.Value, done: 
     The steps of a panel, which begins at `line`, ask for all lines of a later one.
     """
     builder, stride = lanes.builder, given.line_stride
-    byte = ir.IntType(8).as_pointer()
-    prefetch = ir.FunctionType(ir.VoidType(), [byte, INT32, INT32, INT32])
-    ask = cgutils.get_or_insert_function(builder.module, prefetch, "llvm.prefetch.p0")
-    reading, second_cache, data = (ir.Constant(INT32, number) for number in (0, 2, 1))
-    ahead = lanes.at(builder.bitcast(line, byte), builder.mul(given.keys_ahead, stride))
+    ahead = lanes.at(builder.bitcast(line, _BYTE), builder.mul(given.keys_ahead, stride))
     row_bytes = builder.mul(given.width, integer(ELEMENT_BYTES[kind]))
     panel = integer(PANEL)
     first = builder.udiv(builder.mul(panel, done), given.width)
@@ -151,4 +208,12 @@ def _ask_ahead(lanes: Lanes, kind: int, given: _Operands, line: ir.Value, done: 
     with counting(builder, first, last, 1) as row:
         start = lanes.at(ahead, builder.mul(row, stride))
         with counting(builder, integer(0), row_bytes, _LINE_BYTES) as place:
-            builder.call(ask, [lanes.at(start, place), reading, second_cache, data])
+            _ask_for(lanes, lanes.at(start, place))
+
+
+def _ask_for(lanes: Lanes, pointer: ir.Value) -> None:
+    """Ask for a line of memory, into the second cache."""
+    kind = ir.FunctionType(ir.VoidType(), [_BYTE, INT32, INT32, INT32])
+    ask = cgutils.get_or_insert_function(lanes.builder.module, kind, "llvm.prefetch.p0")
+    reading, second_cache, data = (ir.Constant(INT32, number) for number in (0, 2, 1))
+    lanes.builder.call(ask, [pointer, reading, second_cache, data])

@@ -8,7 +8,7 @@ operation.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,7 +36,7 @@ _META = Watcher("the tensors hold no numbers", knows_operators=True)
 _TRANSFORM = Watcher("a transform of torch.func is at work", knows_operators=True)
 
 _OLDER_MAP = Watcher("torch's older map (is_grads_batched) is at work", knows_operators=True)
-_KEY_OF_OLDER_MAP = torch._C._parse_dispatch_key("VmapMode")
+_KEY_OF_OLDER_MAP: Any = torch._C._parse_dispatch_key("VmapMode")  # a name would be looked up at each call
 
 _PLAIN_CLASSES = (Tensor, Parameter)
 _OF_TRACERS = (FakeTensor, FunctionalTensor)
@@ -56,8 +56,6 @@ def _watcher_of_all() -> Watcher | None:
         return _JIT
     if torch._C._len_torch_dispatch_stack():
         return _MODE
-    if torch._C._dispatch_tls_is_dispatch_key_included(_KEY_OF_OLDER_MAP):
-        return _OLDER_MAP
     return None
 
 
@@ -75,4 +73,8 @@ def _watcher_of_tensors(tensors: Sequence[Tensor]) -> Watcher | None:
     transforming = functorch.peek_interpreter_stack() is not None
     if transforming and any(map(functorch.is_functorch_wrapped_tensor, tensors)):
         return _TRANSFORM
+    # What a checkpoint computes again, while upstreams are mapped, is not mapped itself.
+    mapping = torch._C._dispatch_tls_is_dispatch_key_included(_KEY_OF_OLDER_MAP)
+    if mapping and any(map(functorch.is_legacy_batchedtensor, tensors)):
+        return _OLDER_MAP
     return None
