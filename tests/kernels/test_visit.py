@@ -151,8 +151,12 @@ def run(*made):
 """
 
 
+ALLOCATORS_MEBIBYTES = 2.0
+"""By how much the memory that the allocator holds varies from run to run."""
+
+
 def test_memory_grows_with_the_keys() -> None:
     """All weights of two heads would be 512 MiB at 8,192 tokens, and four times those at 4,096."""
     short, long = (peak_mebibytes(OBSERVED, length) for length in (4096, 8192))
     assert long < 48.0
-    assert long < 2.5 * short
+    assert long < 2.5 * short + ALLOCATORS_MEBIBYTES
