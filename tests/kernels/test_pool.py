@@ -4,6 +4,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -110,3 +111,48 @@ def test_where_no_thread_can_be_started_the_caller_works_alone(monkeypatch: pyte
     done = threading.Event()
     with pool.helping(done.set, 1):
         done.wait()
+
+
+def test_python_ends_when_what_the_last_worker_held_was_given_back() -> None:
+    pool, begun, may_end = WorkerPool(), threading.Event(), threading.Event()
+    tensors = Tensors()
+    given_back = weakref.ref(tensors)
+
+    def task(_held: Tensors) -> None:
+        begun.set()
+        may_end.wait()
+
+    with pool.helping(partial(task, tensors), 1):
+        begun.wait()
+    del tensors
+    assert given_back() is not None
+    threading.Timer(0.05, may_end.set).start()
+    pool._end()
+    assert may_end.is_set()
+    assert given_back() is None
+
+
+def test_python_does_not_wait_for_ever_for_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwise.kernels.pool._END_SECONDS", 0.01)
+    pool, begun, may_end = WorkerPool(), threading.Event(), threading.Event()
+
+    def task() -> None:
+        begun.set()
+        may_end.wait()
+
+    with pool.helping(task, 1):
+        begun.wait()
+    pool._end()
+    assert not may_end.is_set()
+    may_end.set()
+
+
+def test_nobody_helps_at_the_end_of_python() -> None:
+    pool, before = WorkerPool(), len(workers())
+    meeting = threading.Barrier(2)
+    with pool.helping(lambda: meeting.wait() and None, 1):
+        meeting.wait()
+    pool._end()
+    with pool.helping(lambda: pytest.fail("somebody helped"), 2):
+        pass
+    assert len(workers()) == before + 1
