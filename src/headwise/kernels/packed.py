@@ -28,7 +28,10 @@ _SPARE_KEYS = 4
 
 
 def head_floats(kv_len: int, head_dim: int, value_head_dim: int) -> int:
-    """Return how many numbers one packed KV head takes: keys, values, and one flag a tile."""
+    """Return how many numbers one packed KV head takes: keys, values, and one flag a tile.
+
+    Values that are read where they lie leave their room untouched, which takes addresses and no memory.
+    """
     tiles = -(-kv_len // TILE)
     width = -(-value_head_dim // PANEL) * PANEL
     return tiles * TILE * head_dim + (tiles * TILE + _SPARE_KEYS) * width + tiles
@@ -37,7 +40,7 @@ def head_floats(kv_len: int, head_dim: int, value_head_dim: int) -> int:
 packed_head_floats = inner(head_floats)
 
 
-class Values(NamedTuple):
+class _Values(NamedTuple):
     """The values of a KV head: where they begin, and how far apart keys and panels of 16 columns lie."""
 
     first: Floats
@@ -46,21 +49,26 @@ class Values(NamedTuple):
 
 
 @leaf
+def _places(problem: Problem) -> int:
+    """Return how many keys a packed KV head has room for: whole tiles."""
+    return (problem.kv_len + TILE - 1) // TILE * TILE
+
+
+@leaf
 def _flags_of(problem: Problem, packed: Floats) -> Floats:
     """Return where the flags of a packed KV head begin."""
-    places = (problem.kv_len + TILE - 1) // TILE * TILE
-    width = padded_width(problem.value_head_dim)
+    places, width = _places(problem), padded_width(problem.value_head_dim)
     return moved(packed, places * problem.head_dim + (places + _SPARE_KEYS) * width)
 
 
 @leaf
-def _values_of(problem: Problem, batch: int, kv_head: int, packed: Floats) -> Values:
+def _values_of(problem: Problem, batch: int, kv_head: int, packed: Floats) -> _Values:
     """Return the values of a KV head: the packed ones, or the caller's if they lie as those do."""
     if _lie_in_panels(problem):
         line = line_of(problem.value, problem.value_strides, batch, kv_head, 0)
-        return Values(as_floats(line), problem.value_head_dim, PANEL)
-    places = (problem.kv_len + TILE - 1) // TILE * TILE
-    return Values(moved(packed, places * problem.head_dim), PANEL, (places + _SPARE_KEYS) * PANEL)
+        return _Values(as_floats(line), problem.value_head_dim, PANEL)
+    places = _places(problem)
+    return _Values(moved(packed, places * problem.head_dim), PANEL, (places + _SPARE_KEYS) * PANEL)
 
 
 @leaf

@@ -70,9 +70,9 @@ def streamed_entry(taken: int, heads: int, chunks: int, ring: int) -> tuple[int,
     two threads that read one head's keys side by side wait for the same banks of memory. What does not go
     round evenly comes last, head by head.
     """
-    runs, length = ring, heads // ring * chunks
-    if taken < runs * length:
-        place, run = divmod(taken, runs)
+    length = heads // ring * chunks
+    if taken < ring * length:
+        place, run = divmod(taken, ring)
         taken = run * length + place
     head, chunk = divmod(taken, chunks)
     return head, chunk
