@@ -6,8 +6,8 @@ read at once are no stream that a core's prefetchers follow. So each step asks f
 come some panels later, into the second cache: computing and waiting overlap. A prefetch reads nothing, so it
 may point behind the last key.
 
-For one row alone values are read line by line instead: its sums have room in registers, and lines in their
-order arrive faster than squares.
+For one row alone float32 values are read line by line instead: its sums have room in registers, and lines in
+their order arrive faster than squares. (In 16 bits memory is not the limit, and nothing was gained.)
 """
 
 from __future__ import annotations
@@ -20,16 +20,25 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from headwise.kernels.emission import INT32, BytePointer, FloatPointer, Lanes, counting, integer, native
+from headwise.kernels.emission import (
+    FLOAT,
+    INT32,
+    BytePointer,
+    FloatPointer,
+    Lanes,
+    counting,
+    integer,
+    native,
+)
 from headwise.kernels.geometry import PANEL
 from headwise.kernels.host import GEOMETRY
-from headwise.kernels.packing import ELEMENT_BYTES, ELEMENTS, for_each_kind, transposed, widened
+from headwise.kernels.packing import ELEMENT_BYTES, ELEMENTS, FLOAT32, for_each_kind, transposed, widened
 from headwise.kernels.products import chained
 from headwise.kernels.ways import STREAMED
 
 _LINE_BYTES = 64
-_VECTORS = (8, 4, 1)
-"""Vectors of a line that are summed up at once: as many as there are, then fewer for what is left."""
+_VECTORS = (4, 1)
+"""Vectors of a line that are summed up at once: as many as there are, then one for what is left."""
 
 _LINES_AHEAD = PANEL
 """How many keys later a line is wanted that is asked for while one is read."""
@@ -82,33 +91,31 @@ def score_streamed(builder: ir.IRBuilder, *arguments: ir.Value) -> None:
 def sum_streamed(builder: ir.IRBuilder, *arguments: ir.Value) -> None:
     """Add the weighted values of whole panels of keys to the sums `[rows, width]`."""
     given, lanes = _Operands(*arguments), Lanes(builder, GEOMETRY.lanes)
-    with builder.if_else(builder.icmp_unsigned("==", given.count, integer(1))) as (of_one_row, of_several):
-        with of_one_row:
+    is_one_row = builder.icmp_unsigned("==", given.count, integer(1))
+    is_float32 = builder.icmp_unsigned("==", given.kind, integer(FLOAT32))
+    with builder.if_else(builder.and_(is_one_row, is_float32)) as (in_lines, in_squares):
+        with in_lines:
             _sum_lines(lanes, given)
-        with of_several:
+        with in_squares:
             _sum_squares(lanes, given)
 
 
 def _sum_lines(lanes: Lanes, given: _Operands) -> None:
-    """Write the way over all lines for one row, some columns of them at a time."""
+    """Write the way over all float32 lines for one row, some columns of them at a time."""
     builder = lanes.builder
-
-    def write(number: int, _first: ir.Value) -> None:
-        start: ir.Value = integer(0)
-        for vectors in _VECTORS:
-            columns = vectors * lanes.lanes
-            fitting = builder.udiv(builder.sub(given.width, start), integer(columns))
-            stop = builder.add(start, builder.mul(fitting, integer(columns)))
-            with counting(builder, start, stop, columns) as column:
-                _sum_columns(lanes, given, number, column, vectors)
-            start = stop
-
-    for_each_kind(builder, given.kind, given.lines, write)
+    start: ir.Value = integer(0)
+    for vectors in _VECTORS:
+        columns = vectors * lanes.lanes
+        fitting = builder.udiv(builder.sub(given.width, start), integer(columns))
+        stop = builder.add(start, builder.mul(fitting, integer(columns)))
+        with counting(builder, start, stop, columns) as column:
+            _sum_columns(lanes, given, column, vectors)
+        start = stop
 
 
-def _sum_columns(lanes: Lanes, given: _Operands, kind: int, column: ir.Value, vectors: int) -> None:
+def _sum_columns(lanes: Lanes, given: _Operands, column: ir.Value, vectors: int) -> None:
     """Go on with the sums of so many vectors, key by key; they are in registers meanwhile."""
-    builder, size = lanes.builder, ELEMENT_BYTES[kind]
+    builder, size = lanes.builder, ELEMENT_BYTES[FLOAT32]
     offsets = [number * lanes.lanes for number in range(vectors)]
     places = [lanes.at(lanes.at(given.sums, column), offset) for offset in offsets]
     first = lanes.at(given.lines, builder.mul(column, integer(size)))
@@ -119,8 +126,8 @@ def _sum_columns(lanes: Lanes, given: _Operands, kind: int, column: ir.Value, ve
         wanted = lanes.at(line, ahead)
         for place in range(0, vectors * lanes.lanes * size, _LINE_BYTES):
             _ask_for(lanes, lanes.at(wanted, place))
-        values = builder.bitcast(line, ELEMENTS[kind].as_pointer())
-        parts = [widened(lanes, kind, values, integer(offset)) for offset in offsets]
+        values = builder.bitcast(line, FLOAT.as_pointer())
+        parts = [lanes.load(values, offset) for offset in offsets]
         factor = lanes.splat(builder.load(lanes.at(given.factors, key)))
         return [lanes.fma(factor, part, total) for part, total in zip(parts, totals, strict=True)]
 
@@ -131,7 +138,7 @@ def _sum_columns(lanes: Lanes, given: _Operands, kind: int, column: ir.Value, ve
 
 
 def _sum_squares(lanes: Lanes, given: _Operands) -> None:
-    """Write the way over all squares for several rows."""
+    """Write the way over all squares for any rows."""
 
     def add(square: list[ir.Value], key: ir.Value, column: ir.Value) -> None:
         factors, sums = lanes.at(given.factors, key), lanes.at(given.sums, column)
