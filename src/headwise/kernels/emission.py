@@ -132,6 +132,14 @@ class Lanes:
         return self.builder.select(self.builder.fcmp_ordered("<", left, right), left, right)
 
 
+def ask_for_line(builder: ir.IRBuilder, pointer: ir.Value) -> None:
+    """Ask for the line of memory at a pointer to bytes, which is read later, into the second cache."""
+    kind = ir.FunctionType(ir.VoidType(), [pointer.type, INT32, INT32, INT32])
+    ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    reading, second_cache, data = (ir.Constant(INT32, number) for number in (0, 2, 1))
+    builder.call(ask, [pointer, reading, second_cache, data])
+
+
 @contextmanager
 def counting(builder: ir.IRBuilder, start: ir.Value, stop: ir.Value, step: int) -> Iterator[ir.Value]:
     """Write a loop that counts from `start` to below `stop`; its body is written inside the block."""

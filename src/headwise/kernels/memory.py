@@ -15,6 +15,7 @@ from headwise.kernels.emission import (
     BytePointer,
     FloatPointer,
     IntegerPointer,
+    ask_for_line,
     intrinsic,
     leaf,
 )
@@ -105,10 +106,7 @@ def ask_for(_context: Any, pointer: types.CPointer) -> tuple[Any, Any]:
     """Ask for the line of memory at a pointer, which is read later, into the second cache."""
 
     def lower(context: Any, builder: ir.IRBuilder, _signature: Any, values: Any) -> ir.Value:
-        kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, INT32, INT32, INT32])
-        ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        reading, second_cache, data = (ir.Constant(INT32, number) for number in (0, 2, 1))
-        builder.call(ask, [builder.bitcast(values[0], cgutils.voidptr_t), reading, second_cache, data])
+        ask_for_line(builder, builder.bitcast(values[0], cgutils.voidptr_t))
         return context.get_dummy_value()
 
     return types.void(pointer), lower

@@ -18,14 +18,13 @@ from typing import NamedTuple
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 
 from headwise.kernels.emission import (
     FLOAT,
-    INT32,
     BytePointer,
     FloatPointer,
     Lanes,
+    ask_for_line,
     counting,
     integer,
     native,
@@ -125,7 +124,7 @@ def _sum_columns(lanes: Lanes, given: _Operands, column: ir.Value, vectors: int)
         line = lanes.at(first, builder.mul(key, given.line_stride))
         wanted = lanes.at(line, ahead)
         for place in range(0, vectors * lanes.lanes * size, _LINE_BYTES):
-            _ask_for(lanes, lanes.at(wanted, place))
+            ask_for_line(builder, lanes.at(wanted, place))
         values = builder.bitcast(line, FLOAT.as_pointer())
         parts = [lanes.load(values, offset) for offset in offsets]
         factor = lanes.splat(builder.load(lanes.at(given.factors, key)))
@@ -215,12 +214,4 @@ def _ask_ahead(lanes: Lanes, kind: int, given: _Operands, line: ir.Value, done: 
     with counting(builder, first, last, 1) as row:
         start = lanes.at(ahead, builder.mul(row, stride))
         with counting(builder, integer(0), row_bytes, _LINE_BYTES) as place:
-            _ask_for(lanes, lanes.at(start, place))
-
-
-def _ask_for(lanes: Lanes, pointer: ir.Value) -> None:
-    """Ask for a line of memory, into the second cache."""
-    kind = ir.FunctionType(ir.VoidType(), [_BYTE, INT32, INT32, INT32])
-    ask = cgutils.get_or_insert_function(lanes.builder.module, kind, "llvm.prefetch.p0")
-    reading, second_cache, data = (ir.Constant(INT32, number) for number in (0, 2, 1))
-    lanes.builder.call(ask, [pointer, reading, second_cache, data])
+            ask_for_line(builder, lanes.at(start, place))
