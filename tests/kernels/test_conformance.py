@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from headwise import ops
-from headwise.kernels.geometry import BLOCK_ROWS, PANEL, TILE
+from headwise.kernels.geometry import DESK_ROWS, PANEL, TILE
 from headwise.masks import Causal, Lengths, Window
 
 from ..attention_cases import Case, assert_attends, laid_out, poisoned, tensors
@@ -16,8 +16,9 @@ SHAPES = {  # num_heads, num_kv_heads, seq_len, kv_len, head_dim, value_head_dim
     "decode": (4, 2, 1, 2 * TILE + 1, 64, 64),
     "decode, odd sizes": (3, 1, 1, TILE + 1, 13, 17),
     "a chunk": (4, 2, 7, TILE - 1, 48, 32),
-    "the most rows that stream": (2, 1, BLOCK_ROWS // 2, TILE + PANEL, 64, 64),
-    "the fewest rows that are packed": (1, 1, BLOCK_ROWS + 1, TILE, 64, 64),
+    "the most rows that stream": (2, 1, DESK_ROWS // 2, 8 * TILE + PANEL, 64, 64),
+    "a row too many to stream": (1, 1, DESK_ROWS + 1, 8 * TILE, 64, 64),
+    "too few keys to stream": (2, 1, 8, 2 * PANEL - 1, 64, 64),
     "two tiles": (4, 2, 61, TILE + 3, 64, 64),
     "odd sizes": (3, 3, 67, TILE - 1, 37, 41),
     "wide": (2, 1, 29, 43, 192, 256),

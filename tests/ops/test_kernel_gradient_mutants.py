@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from headwise.kernels.geometry import BLOCK_ROWS, STRETCH
+from headwise.kernels.geometry import STRETCH
+from headwise.kernels.host import BLOCK_ROWS
 from headwise.masks import Causal, Intersection, Mask, Window, as_mask
 from headwise.ops.results import Gradients
 

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from headwise.kernels.geometry import BLOCK_ROWS, STRETCH, TILE
+from headwise.kernels.geometry import STRETCH, TILE
+from headwise.kernels.host import BLOCK_ROWS
 from headwise.masks import Causal, Lengths
 from headwise.ops import kernel
 

@@ -28,8 +28,9 @@ from headwise.kernels.bringing import bring_columns, bring_lines
 from headwise.kernels.derivatives import multiply_by_slopes
 from headwise.kernels.drafts import Draft, Shared
 from headwise.kernels.emission import inner, leaf
-from headwise.kernels.geometry import BLOCK_ROWS, PANEL, STRETCH, TILE
+from headwise.kernels.geometry import PANEL, STRETCH, TILE
 from headwise.kernels.gradients import Gradients
+from headwise.kernels.host import BLOCK_ROWS
 from headwise.kernels.memory import Floats, Integers, ask_for, fetch_add, line_of, moved
 from headwise.kernels.packing import finish_rows, times_zero
 from headwise.kernels.problem import Desk, Problem

@@ -15,9 +15,9 @@ from headwise.kernels.derivatives import (
 from headwise.kernels.drafts import Draft
 from headwise.kernels.dropout import drop_rows
 from headwise.kernels.emission import inner, leaf
-from headwise.kernels.geometry import BLOCK_ROWS, PANEL, STRETCH, TILE
+from headwise.kernels.geometry import PANEL, STRETCH, TILE
 from headwise.kernels.gradients import Gradients
-from headwise.kernels.host import GEOMETRY
+from headwise.kernels.host import BLOCK_ROWS, GEOMETRY
 from headwise.kernels.memory import Integers, ask_for, line_of, moved
 from headwise.kernels.packing import element_bytes, scale_rows
 from headwise.kernels.problem import Desk, Problem

@@ -19,6 +19,9 @@ _HELP_AFTER = 4e6
 _KEPT_BYTES = 64 * 2**20
 """Scratch memory that a calling thread keeps for its next call; what is larger is given back."""
 
+_LINE = 16
+"""Numbers of a cache line: scratch memory begins at one, so that no vector of it lies in two."""
+
 _scratch = threading.local()
 
 
@@ -35,9 +38,10 @@ def take_memory(floats: int) -> tuple[NDArray[np.float32], int]:
     """
     kept: tuple[NDArray[np.float32], int] | None = getattr(_scratch, "kept", None)
     _scratch.kept = None
-    if kept is None or kept[0].size < floats:
-        memory = np.empty(floats, np.float32)
-        return memory, memory.ctypes.data
+    if kept is None or kept[0].size < floats + _LINE:
+        memory = np.empty(floats + _LINE, np.float32)
+        begin: int = memory.ctypes.data
+        return memory, begin + -begin % (4 * _LINE)
     return kept
 
 

@@ -9,8 +9,9 @@ from headwise.kernels.compiled import entry_for
 from headwise.kernels.desks import desk_floats
 from headwise.kernels.drafts import draft_floats, shared_floats
 from headwise.kernels.frame import Operands, Sizes, frame_of
-from headwise.kernels.geometry import BLOCK_ROWS, STRETCH
+from headwise.kernels.geometry import STRETCH
 from headwise.kernels.gradients import Gradients, slots_of
+from headwise.kernels.host import BLOCK_ROWS
 from headwise.kernels.ways import BACKWARD
 
 __all__ = ["Gradients", "differentiate", "turns_of"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from headwise.kernels.emission import inner
-from headwise.kernels.geometry import BLOCK_ROWS, PANEL, STRETCH, TILE
+from headwise.kernels.geometry import PANEL, STRETCH, TILE
+from headwise.kernels.host import BLOCK_ROWS
 from headwise.kernels.ledger import LEDGER_ROWS
 from headwise.kernels.memory import Floats, Integers, moved
 from headwise.kernels.rows import padded_width

@@ -20,7 +20,8 @@ from headwise.kernels.frame import (
     ring_of,
     seat_at,
 )
-from headwise.kernels.geometry import BLOCK_ROWS, TILE
+from headwise.kernels.geometry import TILE
+from headwise.kernels.host import BLOCK_ROWS
 from headwise.kernels.memory import Integers, moved, pointer_to, set_float_mode
 from headwise.kernels.packed import attend_block, packed_head_floats
 from headwise.kernels.rows import working_heads, write_skipped_heads

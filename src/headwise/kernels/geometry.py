@@ -11,8 +11,8 @@ part of the numeric contract, since every row's sums are cut there."""
 PANEL = 16
 """Keys, or columns of the value, that lie side by side in a packed panel; one AVX-512 register."""
 
-BLOCK_ROWS = 24
-"""Rows that share a tile while it is in the cache. At 256 keys their scores are 24 KiB."""
+DESK_ROWS = 64
+"""Rows for which there is room on a thread's desk: as many as are ever read beside keys that stream by."""
 
 STRETCH = 128
 """Keys of one entry of work in the backward pass. Twice as many are 2 per cent faster on one thread, but half
@@ -31,12 +31,14 @@ class Geometry:
     """What the instruction set makes best.
 
     - lanes: float32 numbers in one vector register
+    - block_rows: rows that share a tile of packed keys while it is in the cache; whole strips
     - strips: how many rows' products with one panel the micro-kernel keeps in registers, every size of strip
       that there is code for
     - column_strip: the same where it reads rows as columns; `STRETCH` is a multiple
     """
 
     lanes: int
+    block_rows: int
     strips: tuple[int, ...]
     column_strip: int
 
@@ -46,10 +48,11 @@ class Geometry:
         return max(self.strips)
 
 
-# A strip of n rows takes (n + 1) x PANEL / lanes registers and one for the row's number: 26 of 32, 15 of 16
-# and 25 of 32 (six rows on NEON, 29 registers, LLVM 22 spills for some processors).
+# A strip of n rows takes (n + 1) x PANEL / lanes registers and one for the row's number: 10 of 32, 15 of 16
+# and 25 of 32 (six rows on NEON, 29 registers, LLVM 22 spills for some processors). Eight sums keep the
+# multipliers busy, and the ways in and out of so short a strip overlap; those of 24 cost 40 to 90 cycles.
 GEOMETRIES = {
-    "avx512": Geometry(lanes=16, strips=(1, 2, 3, 4, 6, 8, 12, 24), column_strip=16),
-    "avx2": Geometry(lanes=8, strips=(1, 2, 3, 4, 6), column_strip=4),
-    "neon": Geometry(lanes=4, strips=(1, 2, 3, 4, 5), column_strip=4),
+    "avx512": Geometry(lanes=16, block_rows=32, strips=(1, 2, 3, 4, 6, 8), column_strip=16),
+    "avx2": Geometry(lanes=8, block_rows=24, strips=(1, 2, 3, 4, 6), column_strip=4),
+    "neon": Geometry(lanes=4, block_rows=24, strips=(1, 2, 3, 4, 5), column_strip=4),
 }

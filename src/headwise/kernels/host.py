@@ -32,3 +32,4 @@ def instruction_set(found: dict[str, bool]) -> str | None:
 
 INSTRUCTION_SET = instruction_set(features())
 GEOMETRY: Geometry = GEOMETRIES[INSTRUCTION_SET or "avx2"]
+BLOCK_ROWS = GEOMETRY.block_rows

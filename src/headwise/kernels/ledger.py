@@ -13,10 +13,10 @@ from numba import types
 
 from headwise.kernels.emission import FloatPointer, Lanes, counting, integer, native
 from headwise.kernels.exponential import LOG2_E, exp2
-from headwise.kernels.geometry import BLOCK_ROWS, PANEL
+from headwise.kernels.geometry import DESK_ROWS, PANEL
 from headwise.kernels.host import GEOMETRY
 
-LEDGER_ROWS = -(-BLOCK_ROWS // PANEL) * PANEL
+LEDGER_ROWS = -(-DESK_ROWS // PANEL) * PANEL
 """The rows of a block in whole registers of any width: rows are joined a register at a time."""
 
 MAXIMUM, SUM, TILE_MAXIMUM, TILE_SUM, OLD_FACTOR, NEW_FACTOR = (LEDGER_ROWS * part for part in range(6))

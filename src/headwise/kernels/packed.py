@@ -13,7 +13,8 @@ from headwise.kernels.bringing import bring_keys, bring_values
 from headwise.kernels.careful import sum_carefully
 from headwise.kernels.dropout import drop_rows
 from headwise.kernels.emission import inner, leaf
-from headwise.kernels.geometry import BLOCK_ROWS, PANEL, TILE
+from headwise.kernels.geometry import PANEL, TILE
+from headwise.kernels.host import BLOCK_ROWS
 from headwise.kernels.ledger import NEW_FACTOR, OLD_FACTOR, join_tile
 from headwise.kernels.memory import Floats, Integers, as_floats, fused, line_of, moved
 from headwise.kernels.packing import FLOAT32, element_bytes, times_zero
@@ -170,6 +171,7 @@ def _attend_tile(
     if _flags_of(problem, packed)[tile // TILE] != 0.0:
         _add_carefully(problem, desk, batch, kv_head, count, tile)
         return
+    _leave_out_unseen(desk, count, tile)
     for panel in range(width // PANEL):
         strip = 0
         while strip < strips:
@@ -185,6 +187,21 @@ def _attend_tile(
                     moved(desk.outputs, row * width + panel * PANEL), width,
                     moved(desk.ledger, OLD_FACTOR + row), min(end, problem.kv_len - tile) - begin,
                 )  # fmt: skip
+
+
+@leaf
+def _leave_out_unseen(desk: Desk, count: int, tile: int) -> None:
+    """Note half panels, where whole ones are noted, of which the rows of a strip see a key.
+
+    A product with values may end at any key. Few ends let neighbouring strips be one product.
+    """
+    for strip in range(strip_count(count)):
+        low, high = TILE, 0
+        for row in range(strip * STRIP, min((strip + 1) * STRIP, count)):
+            low, high = min(low, desk.starts[row] - tile), max(high, desk.stops[row] - tile)
+        half = PANEL // 2
+        desk.strip_starts[strip] = max(desk.strip_starts[strip], low // half * half)
+        desk.strip_stops[strip] = min(desk.strip_stops[strip], (high + half - 1) // half * half)
 
 
 @inner

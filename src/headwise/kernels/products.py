@@ -24,7 +24,7 @@ from headwise.kernels.emission import (
     integer,
     native,
 )
-from headwise.kernels.geometry import BLOCK_ROWS, PANEL, Geometry
+from headwise.kernels.geometry import PANEL, Geometry
 from headwise.kernels.host import GEOMETRY
 from headwise.kernels.ledger import LEDGER_ROWS
 from headwise.kernels.ways import BACKWARD
@@ -209,29 +209,38 @@ def column_emitter(geometry: Geometry) -> Callable[..., None]:
 
 @native(types.int64, *_ARGUMENTS)
 def multiply(builder: ir.IRBuilder, count: ir.Value, *arguments: ir.Value) -> None:
-    """Multiply up to `BLOCK_ROWS` rows with a panel; the arguments are `_Operands`."""
+    """Multiply rows with a panel; the arguments are `_Operands`."""
+    given, largest = _Operands(*arguments), GEOMETRY.strip_rows
+    whole = builder.mul(builder.udiv(count, integer(largest)), integer(largest))
+    with counting(builder, integer(0), whole, largest) as first:
+        _multiply_strip(builder, largest, given, first)
     done = builder.append_basic_block("done")
-    branches = builder.switch(count, done)
-    for rows in range(1, BLOCK_ROWS + 1):
+    branches = builder.switch(builder.sub(count, whole), done)
+    for rows in range(1, largest):
         block = builder.append_basic_block(f"rows_{rows}")
         branches.add_case(integer(rows), block)
         builder.position_at_end(block)
-        _multiply_in_strips(builder, rows, _Operands(*arguments))
+        _multiply_rest(builder, rows, given, whole)
         builder.branch(done)
     builder.position_at_end(done)
 
 
-def _multiply_in_strips(builder: ir.IRBuilder, count: int, given: _Operands) -> None:
-    """Write the calls of as few strips as make up `count` rows."""
-    lanes = Lanes(builder, GEOMETRY.lanes)
+def _multiply_rest(builder: ir.IRBuilder, count: int, given: _Operands, start: ir.Value) -> None:
+    """Write the calls of as few strips as make up the `count` rows from `start` on."""
     first = 0
     while first < count:
         size = max(strip for strip in GEOMETRY.strips if strip <= count - first)
-        strip = function_of(builder.module, strip_emitter(GEOMETRY, size), _KINDS)
-        its_own = given._replace(
-            rows=lanes.at(given.rows, builder.mul(given.row_stride, integer(first))),
-            sums=lanes.at(given.sums, builder.mul(given.sum_stride, integer(first))),
-            factors=lanes.at(given.factors, first),
-        )
-        builder.call(strip, list(its_own))
+        _multiply_strip(builder, size, given, builder.add(start, integer(first)))
         first += size
+
+
+def _multiply_strip(builder: ir.IRBuilder, size: int, given: _Operands, first: ir.Value) -> None:
+    """Write the call of one strip, whose rows begin at `first`."""
+    lanes = Lanes(builder, GEOMETRY.lanes)
+    strip = function_of(builder.module, strip_emitter(GEOMETRY, size), _KINDS)
+    its_own = given._replace(
+        rows=lanes.at(given.rows, builder.mul(given.row_stride, first)),
+        sums=lanes.at(given.sums, builder.mul(given.sum_stride, first)),
+        factors=lanes.at(given.factors, first),
+    )
+    builder.call(strip, list(its_own))

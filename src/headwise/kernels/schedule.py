@@ -8,7 +8,8 @@ list, which somebody has already taken, so it ends.
 from __future__ import annotations
 
 from headwise.kernels.emission import inner, leaf
-from headwise.kernels.geometry import BLOCK_ROWS, TILE
+from headwise.kernels.geometry import TILE
+from headwise.kernels.host import BLOCK_ROWS
 from headwise.kernels.memory import Floats, Integers, fetch_add, load_shared, moved, yield_thread
 from headwise.kernels.packed import pack_tile
 from headwise.kernels.problem import Desk, Problem

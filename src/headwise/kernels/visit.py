@@ -15,7 +15,8 @@ import numpy as np
 from headwise.kernels.bringing import bring_keys
 from headwise.kernels.emission import inner, leaf
 from headwise.kernels.findings import Findings
-from headwise.kernels.geometry import BLOCK_ROWS, PANEL, TILE
+from headwise.kernels.geometry import PANEL, TILE
+from headwise.kernels.host import BLOCK_ROWS
 from headwise.kernels.measuring import (
     DISTANCE,
     ENTROPY,

@@ -1,0 +1,79 @@
+"""Which problems stream through keys as they lie and which pack them first, and that no bit hangs on it."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from headwise.kernels import attend
+from headwise.kernels.attend import Sizes
+from headwise.kernels.geometry import DESK_ROWS, TILE
+from headwise.kernels.ways import PACKED, STREAMED
+from headwise.masks import Causal, Window
+
+from ..attention_cases import Case, tensors
+from .bits import assert_same_bits
+from .ways import by_kernel
+
+
+@pytest.fixture(autouse=True)
+def _no_way_remembered() -> Iterator[None]:
+    yield
+    attend._work.cache_clear()
+
+
+def taken_by(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    attend._work.cache_clear()
+    monkeypatch.setattr(attend, "_streams", lambda sizes, rows: way == STREAMED)
+
+
+def way_of(seq_len: int, kv_len: int, *, group_size: int = 1, head_dim: int = 64) -> str:
+    work = attend._work(Sizes(1, 2 * group_size, 2, seq_len, kv_len, head_dim, head_dim), 1)
+    assert work is not None
+    return work.way
+
+
+MASKS = {"none": None, "causal": Causal(), "window": Causal() & Window.of(37)}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize(
+    ("group_size", "seq_len"), [(1, 1), (1, 9), (3, 11), (4, 16), (1, DESK_ROWS), (7, 9)]
+)
+def test_both_ways_give_the_same_bits(
+    group_size: int, seq_len: int, mask: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = {"num_heads": 2 * group_size, "num_kv_heads": 2, "seq_len": seq_len, "kv_len": 2 * TILE + 43}
+    case = Case("", *tensors("peaked", head_dim=48, value_head_dim=80, dtype=dtype, **sizes))
+    found = []
+    for way in (STREAMED, PACKED):
+        taken_by(monkeypatch, way)
+        found.append(by_kernel(case.query, case.key, case.value, mask=MASKS[mask]))
+    assert_same_bits(*found, f"{group_size} x {seq_len} rows, {mask}")
+
+
+@pytest.mark.parametrize("kv_len", [1, 8, 4096])
+def test_a_token_of_multi_head_attention_streams(kv_len: int) -> None:
+    assert way_of(1, kv_len) == STREAMED
+
+
+@pytest.mark.parametrize("group_size", [4, 8, 32])
+def test_a_token_of_grouped_heads_streams_through_a_text(group_size: int) -> None:
+    assert way_of(1, 1024, group_size=group_size) == STREAMED
+
+
+def test_a_short_prompt_is_packed() -> None:
+    assert [way_of(seq_len, seq_len) for seq_len in (8, 16, 32, DESK_ROWS)] == [PACKED] * 4
+
+
+def test_a_chunk_behind_a_long_text_streams() -> None:
+    assert [way_of(seq_len, 4096) for seq_len in (8, 32, DESK_ROWS)] == [STREAMED] * 3
+
+
+def test_more_rows_than_a_desk_has_room_for_are_packed() -> None:
+    assert way_of(DESK_ROWS + 1, 1_000_000) == PACKED
+
+
+def test_no_keys_at_all_stream_nowhere() -> None:
+    assert way_of(1, 0) == PACKED
