@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from headwise import Causal, attention
+from headwise.kernels import calls
 from headwise.kernels.desks import desk_floats
 
 HEAD_DIM = 48
@@ -51,6 +52,24 @@ def test_no_more_than_the_packed_heads_in_flight_and_a_desk_a_thread(threads: in
     bound = 4 * threads * (packed + desk_floats(1)) + positions + 2**16
     assert scratch_bytes(heads=5, seq_len=seq_len, kv_len=kv_len, threads=threads) < bound
     assert bound < 4 * seq_len * kv_len  # or the square would fit in too
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_shares_of_few_heads_at_a_time(threads: int) -> None:
+    seq_len, kv_len, heads = 61, 8209, 67
+    share = -(-kv_len // 256) * seq_len * (HEAD_DIM + 2)
+    positions = 4 * 8 * 2 * seq_len
+    bound = 2**24 + 4 * (share + threads * desk_floats(1)) + positions + 2**16
+    assert scratch_bytes(heads=heads, seq_len=seq_len, kv_len=kv_len, threads=threads) < bound
+    assert bound < 4 * heads * share
+
+
+@pytest.mark.parametrize("floats", [1, 1000, 300_000])
+def test_it_begins_at_a_line_of_the_cache(floats: int) -> None:
+    memory, address = calls.take_memory(floats)
+    assert address % 64 == 0
+    assert memory.ctypes.data <= address
+    assert address + 4 * floats <= memory.ctypes.data + memory.nbytes
 
 
 def test_it_does_not_grow_with_the_queries() -> None:

@@ -31,3 +31,29 @@ def test_threads_in_step_read_heads_of_their_own(heads: int, chunks: int, ring: 
 
 def test_one_thread_reads_head_by_head() -> None:
     assert entries(3, 2, 1) == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
+
+
+@pytest.mark.parametrize("ring", [1, 2, 3, 7, 8])
+@pytest.mark.parametrize("heads", [8, 9, 13])
+def test_turns_are_the_order_in_which_heads_begin(heads: int, ring: int) -> None:
+    begun = [head for head, chunk in entries(heads, 3, ring) if chunk == 0]
+    turn_of, head_at = schedule.turn_of.py_func, schedule.head_at.py_func
+    assert [turn_of(head, heads, ring) for head in begun] == list(range(heads))
+    assert [head_at(turn, heads, ring) for turn in range(heads)] == begun
+
+
+@pytest.mark.parametrize("ring", [1, 2, 3, 7, 8])
+@pytest.mark.parametrize("chunks", [1, 2, 5])
+@pytest.mark.parametrize("heads", [8, 9, 13, 40])
+def test_whom_a_head_waits_for_is_wholly_further_up_the_list(heads: int, chunks: int, ring: int) -> None:
+    found, head_at = entries(heads, chunks, ring), schedule.head_at.py_func
+    places = schedule.share_places(heads, ring, 2**30)
+    assert places == min(heads, 2 * ring)
+    for turn in range(places, heads):
+        first = found.index((head_at(turn, heads, ring), 0))
+        last = found.index((head_at(turn - places, heads, ring), chunks - 1))
+        assert last < first
+
+
+def test_shares_of_short_texts_have_room_for_every_head() -> None:
+    assert schedule.share_places(300, 2, 1000) == 300

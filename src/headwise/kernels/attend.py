@@ -14,6 +14,7 @@ from headwise.kernels.frame import Operands, Sizes, frame_of
 from headwise.kernels.geometry import DESK_ROWS, TILE
 from headwise.kernels.host import BLOCK_ROWS
 from headwise.kernels.packed import head_floats
+from headwise.kernels.schedule import share_places
 from headwise.kernels.streamed import CHUNK_TILES, share_floats
 from headwise.kernels.ways import PACKED, STREAMED
 
@@ -79,7 +80,8 @@ def _work(sizes: Sizes, num_threads: int) -> _Work | None:
     way, ring = STREAMED if _streams(sizes, rows) else PACKED, min(heads, num_threads)
     if way == STREAMED:
         entries = heads * max(1, -(-tiles // CHUNK_TILES))
-        buffer_floats = heads * tiles * share_floats(rows, sizes.value_head_dim)
+        shares = tiles * share_floats(rows, sizes.value_head_dim)
+        buffer_floats = share_places(heads, ring, shares) * shares
     else:
         entries = heads * (tiles + -(-rows // BLOCK_ROWS))
         buffer_floats = ring * head_floats(sizes.kv_len, *widths)

@@ -30,14 +30,17 @@ from headwise.kernels.schedule import (
     PER_HEAD,
     block_count,
     group_rows,
+    head_at,
     head_count,
     note_arrival,
     pack_if_seen,
+    packed_share_places,
     streamed_chunks,
     streamed_entry,
     take_entry,
     tick_off,
     tile_count,
+    turn_of,
     visible_keys,
     wait_for,
     whole_heads,
@@ -114,13 +117,18 @@ def compile_streamed(source: str, *, on_disk: bool) -> Any:
         desk, group, _ = seat_at(frame)
         chunks = streamed_chunks(problem)
         size = tile_count(problem) * share_size(group_rows(problem), problem.value_head_dim)
-        count = head_count(problem) * chunks
+        heads = head_count(problem)
+        places, joined = packed_share_places(heads, ring, size), moved(counters, PER_HEAD + heads)
+        count = heads * chunks
         note_arrival(counters, count)
         taken = take_entry(counters)
         while taken < count:
-            head, number = streamed_entry(taken, head_count(problem), chunks, ring)
+            head, number = streamed_entry(taken, heads, chunks, ring)
             batch, kv_head = divmod(head, problem.num_kv_heads)
-            shares = moved(buffers, head * size)
+            turn = turn_of(head, heads, ring)
+            if turn >= places:
+                wait_for(moved(joined, head_at(turn - places, heads, ring)), 1)
+            shares = moved(buffers, turn % places * size)
             low, high = visible_keys(problem, batch)
             first, last = low // TILE, (high + TILE - 1) // TILE
             begin, end = max(number * CHUNK_TILES, first), min((number + 1) * CHUNK_TILES, last)
@@ -129,6 +137,7 @@ def compile_streamed(source: str, *, on_disk: bool) -> Any:
                 write_skipped_heads(problem, batch, kv_head)
                 rows = join_shares(problem, desk, batch, kv_head, group, first, last, shares)
                 mend_rows(problem, desk, batch, kv_head, rows)
+                tick_off(moved(joined, head))
             tick_off(moved(counters, FINISHED))
             taken = take_entry(counters)
         wait_for(moved(counters, FINISHED), count)

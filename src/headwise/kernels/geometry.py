@@ -52,7 +52,7 @@ class Geometry:
 # and 25 of 32 (six rows on NEON, 29 registers, LLVM 22 spills for some processors). Eight sums keep the
 # multipliers busy, and the ways in and out of so short a strip overlap; those of 24 cost 40 to 90 cycles.
 GEOMETRIES = {
-    "avx512": Geometry(lanes=16, block_rows=32, strips=(1, 2, 3, 4, 6, 8), column_strip=16),
+    "avx512": Geometry(lanes=16, block_rows=32, strips=(1, 2, 4, 8), column_strip=16),
     "avx2": Geometry(lanes=8, block_rows=24, strips=(1, 2, 3, 4, 6), column_strip=4),
     "neon": Geometry(lanes=4, block_rows=24, strips=(1, 2, 3, 4, 5), column_strip=4),
 }

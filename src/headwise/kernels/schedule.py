@@ -19,6 +19,9 @@ NEXT, FINISHED, NEXT_DESK, LATE, PER_HEAD = range(5)
 """The counters: entries taken, entries done, desks taken, threads that came when all was done, and from there
 on one or two for each KV head."""
 
+_SHARES = 2**22
+"""Numbers of shares, 16 MiB, that are always granted."""
+
 _SPINS = 64
 """How often a waiting thread looks before it lets others run."""
 
@@ -77,6 +80,38 @@ def streamed_entry(taken: int, heads: int, chunks: int, ring: int) -> tuple[int,
         taken = run * length + place
     head, chunk = divmod(taken, chunks)
     return head, chunk
+
+
+def share_places(heads: int, ring: int, size: int) -> int:
+    """Return for how many KV heads there is room for the shares of their tiles, of `size` numbers a head.
+
+    Two for each thread at least: who is through with one head begins the next, while the shares of the first
+    may wait for a chunk that another thread still has. More of them let a thread that is held up be.
+    """
+    return min(heads, max(2 * ring, _SHARES // max(1, size)))
+
+
+packed_share_places = inner(share_places)
+
+
+@leaf
+def turn_of(head: int, heads: int, ring: int) -> int:
+    """Return as which one a KV head begins to be streamed."""
+    length = heads // ring
+    if head >= ring * length:
+        return head
+    place, number = divmod(head, length)
+    return number * ring + place
+
+
+@leaf
+def head_at(turn: int, heads: int, ring: int) -> int:
+    """Return which KV head begins to be streamed as that one."""
+    length = heads // ring
+    if turn >= ring * length:
+        return turn
+    number, place = divmod(turn, ring)
+    return place * length + number
 
 
 @leaf

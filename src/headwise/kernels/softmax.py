@@ -125,8 +125,8 @@ def _joined_rows(
 ) -> ir.Value:
     """Return one vector of what the panels of one, two or four rows come to, each half joined with the other.
 
-    Row r's number stands at the beginning of the r-th of as many parts. Two rows share a vector from the first
-    halves on, and an instruction joins both.
+    Row r's number stands at the beginning of the r-th of as many parts. Two rows share a vector from the
+    first halves on, and an instruction joins both.
     """
     width = lanes.lanes
     parts = [_folded(row, joined) for row in rows]
