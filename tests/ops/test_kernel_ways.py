@@ -8,11 +8,14 @@ import torch
 from headwise.kernels import attend
 from headwise.kernels.attend import Sizes
 from headwise.kernels.geometry import DESK_ROWS, TILE
+from headwise.kernels.schedule import share_places
+from headwise.kernels.streamed import share_floats
 from headwise.kernels.ways import PACKED, STREAMED
 from headwise.masks import Causal, Window
+from headwise.ops import AttentionResult
 
 from ..attention_cases import Case, tensors
-from .bits import assert_same_bits
+from .bits import assert_same_bits, threads
 from .ways import by_kernel
 
 
@@ -75,3 +78,23 @@ def test_more_rows_than_a_desk_has_room_for_are_packed() -> None:
 
 def test_no_keys_at_all_stream_nowhere() -> None:
     assert way_of(1, 0) == PACKED
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_more_heads_than_there_is_room_for_shares(count: int) -> None:
+    """Rows of eight heads: a head takes the place of another only once that one's shares are joined."""
+    heads, rows, kv_len, width = 13, 8 * 8, 65 * TILE + 7, 256
+    size = -(-kv_len // TILE) * share_floats(rows, width)
+    assert share_places(heads, 1, size) < heads
+    torch.manual_seed(0)
+    query = torch.randn(1, 8 * heads, 8, 8)
+    key, value = torch.randn(1, heads, kv_len, 8), torch.randn(1, heads, kv_len, width)
+    assert attend._streams(Sizes(1, 8 * heads, heads, 8, kv_len, 8, width), rows)
+    alone = [
+        by_kernel(query[:, 8 * head : 8 * head + 8], key[:, head : head + 1], value[:, head : head + 1])
+        for head in range(heads)
+    ]
+    expected = AttentionResult(*(torch.cat(parts, dim=1) for parts in zip(*alone, strict=True)))
+    with threads(count):
+        for _ in range(3):
+            assert_same_bits(by_kernel(query, key, value), expected, f"{count} threads")

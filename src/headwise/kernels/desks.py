@@ -8,12 +8,12 @@ from headwise.kernels.ledger import LEDGER_FLOATS
 from headwise.kernels.memory import Floats, Integers, as_integers, moved
 from headwise.kernels.problem import Desk
 
-_BLOCK_FLOATS = DESK_ROWS * LARGEST_HEAD_DIM
+_ROWS_FLOATS = DESK_ROWS * LARGEST_HEAD_DIM
 _PANEL_FLOATS = LARGEST_HEAD_DIM * PANEL
 _LINE = 16
 """A cache line of float32. One is left free between desks: no two threads write to the same."""
 
-_USED_FLOATS = 2 * _BLOCK_FLOATS + DESK_ROWS * TILE + LEDGER_FLOATS + 2 * _PANEL_FLOATS + 3 * DESK_ROWS + 1
+_USED_FLOATS = 2 * _ROWS_FLOATS + DESK_ROWS * TILE + LEDGER_FLOATS + 2 * _PANEL_FLOATS + 3 * DESK_ROWS + 1
 _FLOATS = -(-_USED_FLOATS // _LINE) * _LINE
 
 
@@ -27,9 +27,9 @@ def desk_floats(group_size: int) -> int:
 def desk_at(floats: Floats) -> tuple[Desk, Integers]:
     """Return the desk laid out at this place, and where its list of query heads lies."""
     integers = as_integers(moved(floats, _FLOATS))
-    weights = moved(floats, _BLOCK_FLOATS)
+    weights = moved(floats, _ROWS_FLOATS)
     outputs = moved(weights, DESK_ROWS * TILE)
-    ledger = moved(outputs, _BLOCK_FLOATS)
+    ledger = moved(outputs, _ROWS_FLOATS)
     panel = moved(ledger, LEDGER_FLOATS)
     lines = moved(panel, _PANEL_FLOATS)
     shifts = moved(lines, _PANEL_FLOATS)

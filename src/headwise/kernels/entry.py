@@ -34,7 +34,7 @@ from headwise.kernels.schedule import (
     head_count,
     note_arrival,
     pack_if_seen,
-    packed_share_places,
+    places_for_shares,
     streamed_chunks,
     streamed_entry,
     take_entry,
@@ -116,9 +116,9 @@ def compile_streamed(source: str, *, on_disk: bool) -> Any:
         )  # fmt: skip
         desk, group, _ = seat_at(frame)
         chunks = streamed_chunks(problem)
-        size = tile_count(problem) * share_size(group_rows(problem), problem.value_head_dim)
         heads = head_count(problem)
-        places, joined = packed_share_places(heads, ring, size), moved(counters, PER_HEAD + heads)
+        size = tile_count(problem) * share_size(group_rows(problem), problem.value_head_dim)
+        places, joined = places_for_shares(heads, ring, size), moved(counters, PER_HEAD + heads)
         count = heads * chunks
         note_arrival(counters, count)
         taken = take_entry(counters)

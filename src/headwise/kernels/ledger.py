@@ -17,7 +17,7 @@ from headwise.kernels.geometry import DESK_ROWS, PANEL
 from headwise.kernels.host import GEOMETRY
 
 LEDGER_ROWS = -(-DESK_ROWS // PANEL) * PANEL
-"""The rows of a block in whole registers of any width: rows are joined a register at a time."""
+"""The rows of a desk in whole registers of any width: rows are joined a register at a time."""
 
 MAXIMUM, SUM, TILE_MAXIMUM, TILE_SUM, OLD_FACTOR, NEW_FACTOR = (LEDGER_ROWS * part for part in range(6))
 LEDGER_FLOATS = 6 * LEDGER_ROWS

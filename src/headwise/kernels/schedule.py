@@ -20,7 +20,7 @@ NEXT, FINISHED, NEXT_DESK, LATE, PER_HEAD = range(5)
 on one or two for each KV head."""
 
 _SHARES = 2**22
-"""Numbers of shares, 16 MiB, that are always granted."""
+"""Numbers of shares, 16 MiB, for which there is always room."""
 
 _SPINS = 64
 """How often a waiting thread looks before it lets others run."""
@@ -91,7 +91,7 @@ def share_places(heads: int, ring: int, size: int) -> int:
     return min(heads, max(2 * ring, _SHARES // max(1, size)))
 
 
-packed_share_places = inner(share_places)
+places_for_shares = inner(share_places)
 
 
 @leaf
