@@ -1,18 +1,21 @@
 """Which problems stream through keys as they lie and which pack them first, and that no bit hangs on it."""
 
+import time
 from collections.abc import Iterator
+from threading import Thread
+from typing import Any
 
 import pytest
 import torch
 
-from headwise.kernels import attend
+from headwise.kernels import attend, calls, frame
 from headwise.kernels.attend import Sizes
 from headwise.kernels.geometry import DESK_ROWS, TILE
-from headwise.kernels.schedule import share_places
+from headwise.kernels.schedule import FINISHED, NEXT, PER_HEAD, share_places
 from headwise.kernels.streamed import share_floats
 from headwise.kernels.ways import PACKED, STREAMED
 from headwise.masks import Causal, Window
-from headwise.ops import AttentionResult
+from headwise.ops import AttentionResult, attention_with_logsumexp
 
 from ..attention_cases import Case, tensors
 from .bits import assert_same_bits, threads
@@ -98,3 +101,34 @@ def test_more_heads_than_there_is_room_for_shares(count: int) -> None:
     with threads(count):
         for _ in range(3):
             assert_same_bits(by_kernel(query, key, value), expected, f"{count} threads")
+
+
+def test_a_head_waits_for_the_place_of_one_that_is_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads, rows, kv_len, width = 70, 8 * 8, 4 * TILE, 256  # a head is one entry of work
+    places = share_places(heads, 1, 4 * share_floats(rows, width))
+    assert places < heads
+    torch.manual_seed(0)
+    query = torch.randn(1, 8 * heads, 8, 8)
+    key, value = torch.randn(1, heads, kv_len, 8), torch.randn(1, heads, kv_len, width)
+    with threads(1):
+        expected = attention_with_logsumexp(query, key, value, impl="cpu")
+
+        def beside_a_thread_that_is_held_up(entry: Any, slots: Any, _threads: int, _held: object) -> None:
+            counters = frame._COUNTERS
+            slots[counters + NEXT] = 1  # it has taken the first head
+            worker = Thread(target=entry, args=(slots,), daemon=True)
+            worker.start()
+            end = time.monotonic() + 60
+            while slots[counters + FINISHED] < places - 1 and time.monotonic() < end:
+                time.sleep(0.01)
+            time.sleep(0.2)
+            assert slots[counters + FINISHED] == places - 1
+            slots[counters + PER_HEAD + heads] = 1  # now it is joined
+            slots[counters + FINISHED] += 1
+            worker.join(timeout=60)
+            assert not worker.is_alive()
+
+        monkeypatch.setattr(calls, "run", beside_a_thread_that_is_held_up)
+        found = attention_with_logsumexp(query, key, value, impl="cpu")
+    others = (AttentionResult(*(each[:, 8:] for each in result)) for result in (found, expected))
+    assert_same_bits(*others, "all heads but the first")
