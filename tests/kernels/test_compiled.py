@@ -51,7 +51,7 @@ for name in sys.argv[1:]:
 import torch
 from headwise import ops
 torch.manual_seed(0)
-query, key, value = torch.randn(1, 2, 1, 32), *torch.randn(2, 1, 2, 7, 32)
+query, key, value = torch.randn(1, 2, 1, 32), *torch.randn(2, 1, 2, 71, 32)
 found, exact = (ops.attention(query, key, value, impl=impl) for impl in ("cpu", "reference"))
 assert (found - exact).abs().max() < 1e-5
 print("right")

@@ -14,9 +14,9 @@ from ..attention_cases import Case, assert_attends, laid_out, poisoned, tensors
 SHAPES = {  # num_heads, num_kv_heads, seq_len, kv_len, head_dim, value_head_dim
     "one key": (2, 1, 1, 1, 5, 3),
     "decode": (4, 2, 1, 2 * TILE + 1, 64, 64),
-    "decode, odd sizes": (3, 1, 1, TILE + 1, 13, 17),
-    "a chunk": (4, 2, 7, TILE - 1, 48, 32),
-    "the most rows that stream": (2, 1, DESK_ROWS // 2, 8 * TILE + PANEL, 64, 64),
+    "decode, odd sizes": (3, 1, 1, 3 * TILE + 1, 13, 17),
+    "a chunk": (4, 2, 3, 4 * TILE - 1, 48, 32),
+    "a chunk, wide": (2, 1, 8, 4 * TILE + PANEL, 256, 256),
     "a row too many to stream": (1, 1, DESK_ROWS + 1, 8 * TILE, 64, 64),
     "too few keys to stream": (2, 1, 8, 2 * PANEL - 1, 64, 64),
     "two tiles": (4, 2, 61, TILE + 3, 64, 64),

@@ -17,6 +17,7 @@ FILES = (
     "test_packing.py",
     "test_products.py",
     "test_conformance.py",
+    "../ops/test_kernel_ways.py",
 )
 PATIENCE_SECONDS = 1200
 
@@ -47,7 +48,7 @@ def test_avx2(tmp_path: Path) -> None:
         "from headwise.kernels import host; print(host.INSTRUCTION_SET, host.GEOMETRY.lanes)",
     )
     assert told.stdout.split() == ["avx2", "8"], told.stderr
-    files = [str(Path(__file__).with_name(name)) for name in FILES]
+    files = [str(Path(__file__).parent / name) for name in FILES]
     done = run(environment, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files)
     assert done.returncode == 0, done.stdout[-5000:]
     passed = re.search(r"(\d+) passed", done.stdout)

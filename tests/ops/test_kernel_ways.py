@@ -11,6 +11,7 @@ import torch
 from headwise.kernels import attend, calls, frame
 from headwise.kernels.attend import Sizes
 from headwise.kernels.geometry import DESK_ROWS, TILE
+from headwise.kernels.host import GEOMETRY
 from headwise.kernels.schedule import FINISHED, NEXT, PER_HEAD, share_places
 from headwise.kernels.streamed import share_floats
 from headwise.kernels.ways import PACKED, STREAMED
@@ -57,12 +58,12 @@ def test_both_ways_give_the_same_bits(
     assert_same_bits(*found, f"{group_size} x {seq_len} rows, {mask}")
 
 
-@pytest.mark.parametrize("kv_len", [1, 8, 4096])
+@pytest.mark.parametrize("kv_len", [16, 128, 4096])
 def test_a_token_of_multi_head_attention_streams(kv_len: int) -> None:
     assert way_of(1, kv_len) == STREAMED
 
 
-@pytest.mark.parametrize("group_size", [4, 8, 32])
+@pytest.mark.parametrize("group_size", [3, 4, 8])
 def test_a_token_of_grouped_heads_streams_through_a_text(group_size: int) -> None:
     assert way_of(1, 1024, group_size=group_size) == STREAMED
 
@@ -72,11 +73,16 @@ def test_a_short_prompt_is_packed() -> None:
 
 
 def test_a_chunk_behind_a_long_text_streams() -> None:
-    assert [way_of(seq_len, 4096) for seq_len in (8, 32, DESK_ROWS)] == [STREAMED] * 3
+    assert [way_of(seq_len, 65_536) for seq_len in (8, 32, DESK_ROWS)] == [STREAMED] * 3
 
 
 def test_more_rows_than_a_desk_has_room_for_are_packed() -> None:
     assert way_of(DESK_ROWS + 1, 1_000_000) == PACKED
+
+
+def test_the_border_grows_with_the_square_of_the_rows() -> None:
+    least = GEOMETRY.worth_streaming * 12 * 12 // 128
+    assert [way_of(12, kv_len) for kv_len in (least - 1, least)] == [PACKED, STREAMED]
 
 
 def test_no_keys_at_all_stream_nowhere() -> None:
@@ -84,7 +90,7 @@ def test_no_keys_at_all_stream_nowhere() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_more_heads_than_there_is_room_for_shares(count: int) -> None:
+def test_more_heads_than_there_is_room_for_shares(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of eight heads: a head takes the place of another only once that one's shares are joined."""
     heads, rows, kv_len, width = 13, 8 * 8, 65 * TILE + 7, 256
     size = -(-kv_len // TILE) * share_floats(rows, width)
@@ -92,7 +98,7 @@ def test_more_heads_than_there_is_room_for_shares(count: int) -> None:
     torch.manual_seed(0)
     query = torch.randn(1, 8 * heads, 8, 8)
     key, value = torch.randn(1, heads, kv_len, 8), torch.randn(1, heads, kv_len, width)
-    assert attend._streams(Sizes(1, 8 * heads, heads, 8, kv_len, 8, width), rows)
+    taken_by(monkeypatch, STREAMED)
     alone = [
         by_kernel(query[:, 8 * head : 8 * head + 8], key[:, head : head + 1], value[:, head : head + 1])
         for head in range(heads)
@@ -107,6 +113,7 @@ def test_a_head_waits_for_the_place_of_one_that_is_not_joined(monkeypatch: pytes
     heads, rows, kv_len, width = 70, 8 * 8, 4 * TILE, 256  # a head is one entry of work
     places = share_places(heads, 1, 4 * share_floats(rows, width))
     assert places < heads
+    taken_by(monkeypatch, STREAMED)
     torch.manual_seed(0)
     query = torch.randn(1, 8 * heads, 8, 8)
     key, value = torch.randn(1, heads, kv_len, 8), torch.randn(1, heads, kv_len, width)

@@ -95,7 +95,7 @@ def _streams(sizes: Sizes, rows: int) -> bool:
     """Return whether keys and values are read as they lie by so many rows, not packed before.
 
     Packing costs as much as some rows' products and drives a long head out of the cache; what is packed is
-    faster to read for every row. Equal at about these numbers of keys: 32 for 8 rows of head_dim 64, 512 for
-    32. Far from there either way takes up to half as long again as the other.
+    faster to read for every row. Far from the border either way takes up to half as long again as the other.
     """
-    return rows <= DESK_ROWS and rows * rows * 64 <= sizes.kv_len * (sizes.head_dim + sizes.value_head_dim)
+    numbers = sizes.kv_len * (sizes.head_dim + sizes.value_head_dim)
+    return rows <= DESK_ROWS and rows * rows * host.GEOMETRY.worth_streaming <= numbers

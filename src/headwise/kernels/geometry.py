@@ -35,12 +35,15 @@ class Geometry:
     - strips: how many rows' products with one panel the micro-kernel keeps in registers, every size of strip
       that there is code for
     - column_strip: the same where it reads rows as columns; `STRETCH` is a multiple
+    - worth_streaming: how many numbers the keys and values of a KV head must have, for each row squared, so
+      that it pays to read them as they lie
     """
 
     lanes: int
     block_rows: int
     strips: tuple[int, ...]
     column_strip: int
+    worth_streaming: int
 
     @property
     def strip_rows(self) -> int:
@@ -51,8 +54,9 @@ class Geometry:
 # A strip of n rows takes (n + 1) x PANEL / lanes registers and one for the row's number: 10 of 32, 15 of 16
 # and 25 of 32 (six rows on NEON, 29 registers, LLVM 22 spills for some processors). Eight sums keep the
 # multipliers busy, and the ways in and out of so short a strip overlap; those of 24 cost 40 to 90 cycles.
+# Measured for AVX-512 and AVX2; NEON, which has not been run, is taken to stream like AVX2.
 GEOMETRIES = {
-    "avx512": Geometry(lanes=16, block_rows=32, strips=(1, 2, 4, 8), column_strip=16),
-    "avx2": Geometry(lanes=8, block_rows=24, strips=(1, 2, 3, 4, 6), column_strip=4),
-    "neon": Geometry(lanes=4, block_rows=24, strips=(1, 2, 3, 4, 5), column_strip=4),
+    "avx512": Geometry(lanes=16, block_rows=32, strips=(1, 2, 4, 8), column_strip=16, worth_streaming=64),
+    "avx2": Geometry(lanes=8, block_rows=24, strips=(1, 2, 3, 4, 6), column_strip=4, worth_streaming=2048),
+    "neon": Geometry(lanes=4, block_rows=24, strips=(1, 2, 3, 4, 5), column_strip=4, worth_streaming=2048),
 }
