@@ -14,7 +14,7 @@ from headwise.kernels.careful import sum_carefully
 from headwise.kernels.dropout import drop_rows
 from headwise.kernels.emission import inner, leaf
 from headwise.kernels.geometry import PANEL, TILE
-from headwise.kernels.host import BLOCK_ROWS
+from headwise.kernels.host import BLOCK_ROWS, GEOMETRY
 from headwise.kernels.ledger import NEW_FACTOR, OLD_FACTOR, join_tile
 from headwise.kernels.memory import Floats, Integers, as_floats, fused, line_of, moved
 from headwise.kernels.packing import FLOAT32, element_bytes, times_zero
@@ -26,6 +26,10 @@ from headwise.kernels.tiles import STRIP, find_strips, score_panel, score_strips
 
 _SPARE_KEYS = 4
 """Left free behind each panel of the value: panels a power of two apart would share one set of the cache."""
+
+_ENDS = PANEL // 2 if PANEL // 2 in GEOMETRY.strips else PANEL
+"""Keys at whose multiples products with values begin and end. Rows with the same end are one product; under a
+causal mask so many rows share one, and they should make whole strips."""
 
 
 def head_floats(kv_len: int, head_dim: int, value_head_dim: int) -> int:
@@ -171,7 +175,8 @@ def _attend_tile(
     if _flags_of(problem, packed)[tile // TILE] != 0.0:
         _add_carefully(problem, desk, batch, kv_head, count, tile)
         return
-    _leave_out_unseen(desk, count, tile)
+    if _ENDS < PANEL:
+        _leave_out_unseen(desk, count, tile)
     for panel in range(width // PANEL):
         strip = 0
         while strip < strips:
@@ -191,17 +196,13 @@ def _attend_tile(
 
 @leaf
 def _leave_out_unseen(desk: Desk, count: int, tile: int) -> None:
-    """Note half panels, where whole ones are noted, of which the rows of a strip see a key.
-
-    A product with values may end at any key. Few ends let neighbouring strips be one product.
-    """
+    """Narrow what is noted for each strip to the keys its rows see, rounded to `_ENDS`."""
     for strip in range(strip_count(count)):
         low, high = TILE, 0
         for row in range(strip * STRIP, min((strip + 1) * STRIP, count)):
             low, high = min(low, desk.starts[row] - tile), max(high, desk.stops[row] - tile)
-        half = PANEL // 2
-        desk.strip_starts[strip] = max(desk.strip_starts[strip], low // half * half)
-        desk.strip_stops[strip] = min(desk.strip_stops[strip], (high + half - 1) // half * half)
+        desk.strip_starts[strip] = max(desk.strip_starts[strip], low // _ENDS * _ENDS)
+        desk.strip_stops[strip] = min(desk.strip_stops[strip], (high + _ENDS - 1) // _ENDS * _ENDS)
 
 
 @inner
