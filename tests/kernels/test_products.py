@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from headwise.kernels.geometry import DESK_ROWS, GEOMETRIES, PANEL, STRETCH
-from headwise.kernels.host import GEOMETRY
+from headwise.kernels.host import BLOCK_ROWS, GEOMETRY
 from headwise.kernels.ledger import LEDGER_ROWS
 from headwise.kernels.products import ADDED, FRESH, MERGED
 
@@ -113,7 +113,7 @@ def test_any_number_of_rows_is_made_of_strips(rows: int, depth: int, ending: int
     assert_right(sums, product, ending)
 
 
-@pytest.mark.parametrize("depth", [*DEPTHS, 24])
+@pytest.mark.parametrize("depth", [*DEPTHS, BLOCK_ROWS])
 @pytest.mark.parametrize("count", sorted({0, 1, 3, 4, 5, 15, 16, 17, 31, 100, STRETCH - 1, STRETCH}))
 def test_columns_are_one_chain_that_is_added_to_what_was_there(count: int, depth: int) -> None:
     product = ColumnProduct(count, depth)

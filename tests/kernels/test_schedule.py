@@ -6,6 +6,11 @@ from headwise.kernels import schedule
 
 
 def entries(heads: int, chunks: int, ring: int) -> list[tuple[int, int]]:
+    head_at = schedule.head_at.py_func
+    return [(head_at(turn, heads, ring), chunk) for turn, chunk in turns(heads, chunks, ring)]
+
+
+def turns(heads: int, chunks: int, ring: int) -> list[tuple[int, int]]:
     in_order = schedule.streamed_entry.py_func
     return [in_order(taken, heads, chunks, ring) for taken in range(heads * chunks)]
 
@@ -36,23 +41,17 @@ def test_one_thread_reads_head_by_head() -> None:
 @pytest.mark.parametrize("ring", [1, 2, 3, 7, 8])
 @pytest.mark.parametrize("heads", [8, 9, 13])
 def test_turns_are_the_order_in_which_heads_begin(heads: int, ring: int) -> None:
-    begun = [head for head, chunk in entries(heads, 3, ring) if chunk == 0]
-    turn_of, head_at = schedule.turn_of.py_func, schedule.head_at.py_func
-    assert [turn_of(head, heads, ring) for head in begun] == list(range(heads))
-    assert [head_at(turn, heads, ring) for turn in range(heads)] == begun
+    assert [turn for turn, chunk in turns(heads, 3, ring) if chunk == 0] == list(range(heads))
 
 
 @pytest.mark.parametrize("ring", [1, 2, 3, 7, 8])
 @pytest.mark.parametrize("chunks", [1, 2, 5])
 @pytest.mark.parametrize("heads", [8, 9, 13, 40])
-def test_whom_a_head_waits_for_is_wholly_further_up_the_list(heads: int, chunks: int, ring: int) -> None:
-    found, head_at = entries(heads, chunks, ring), schedule.head_at.py_func
-    places = schedule.share_places(heads, ring, 2**30)
+def test_whom_a_turn_waits_for_is_wholly_further_up_the_list(heads: int, chunks: int, ring: int) -> None:
+    found, places = turns(heads, chunks, ring), schedule.share_places(heads, ring, 2**30)
     assert places == min(heads, 2 * ring)
     for turn in range(places, heads):
-        first = found.index((head_at(turn, heads, ring), 0))
-        last = found.index((head_at(turn - places, heads, ring), chunks - 1))
-        assert last < first
+        assert found.index((turn - places, chunks - 1)) < found.index((turn, 0))
 
 
 def test_shares_of_short_texts_have_room_for_every_head() -> None:

@@ -130,7 +130,7 @@ def test_a_head_waits_for_the_place_of_one_that_is_not_joined(monkeypatch: pytes
                 time.sleep(0.01)
             time.sleep(0.2)
             assert slots[counters + FINISHED] == places - 1
-            slots[counters + PER_HEAD + heads] = 1  # now it is joined
+            slots[counters + PER_HEAD] = 2  # now its chunk is done, and joined
             slots[counters + FINISHED] += 1
             worker.join(timeout=60)
             assert not worker.is_alive()

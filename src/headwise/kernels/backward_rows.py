@@ -15,7 +15,7 @@ from headwise.kernels.derivatives import (
 from headwise.kernels.drafts import Draft
 from headwise.kernels.dropout import drop_rows
 from headwise.kernels.emission import inner, leaf
-from headwise.kernels.geometry import PANEL, STRETCH, TILE
+from headwise.kernels.geometry import LINE, PANEL, STRETCH, TILE
 from headwise.kernels.gradients import Gradients
 from headwise.kernels.host import BLOCK_ROWS, GEOMETRY
 from headwise.kernels.memory import Integers, ask_for, line_of, moved
@@ -27,7 +27,7 @@ from headwise.kernels.tiles import STRIP, find_strips, multiply_strips, settle_s
 _NOTHING = np.float32(-np.inf)
 _NAN = np.float32(np.nan)
 _COLUMNS = GEOMETRY.column_strip
-_LINE_BYTES = 64
+_LINE_BYTES = 4 * LINE
 
 
 @leaf

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwise.kernels.compiled import Entry
+from headwise.kernels.geometry import LINE
 from headwise.kernels.pool import POOL
 from headwise.kernels.team import TEAM
 
@@ -18,9 +19,6 @@ _HELP_AFTER = 4e6
 
 _KEPT_BYTES = 64 * 2**20
 """Scratch memory that a calling thread keeps for its next call; what is larger is given back."""
-
-_LINE = 16
-"""Numbers of a cache line: scratch memory begins at one, so that no vector of it lies in two."""
 
 _scratch = threading.local()
 
@@ -34,14 +32,15 @@ def threads_for(cost: float, entries: int, num_threads: int) -> int:
 def take_memory(floats: int) -> tuple[NDArray[np.float32], int]:
     """Return scratch memory and its address: what the calling thread kept, if it is large enough.
 
-    It is taken out while in use: a call that fails half-way may leave workers in it.
+    It begins at a cache line, so that no vector lies in two. It is taken out while in use: a call that fails
+    half-way may leave workers in it.
     """
     kept: tuple[NDArray[np.float32], int] | None = getattr(_scratch, "kept", None)
     _scratch.kept = None
-    if kept is None or kept[0].size < floats + _LINE:
-        memory = np.empty(floats + _LINE, np.float32)
+    if kept is None or kept[0].size < floats + LINE:
+        memory = np.empty(floats + LINE, np.float32)
         begin: int = memory.ctypes.data
-        return memory, begin + -begin % (4 * _LINE)
+        return memory, begin + -begin % (4 * LINE)
     return kept
 
 

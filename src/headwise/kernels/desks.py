@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from headwise.kernels.emission import inner
-from headwise.kernels.geometry import DESK_ROWS, LARGEST_HEAD_DIM, PANEL, TILE
+from headwise.kernels.geometry import DESK_ROWS, LARGEST_HEAD_DIM, LINE, PANEL, TILE
 from headwise.kernels.ledger import LEDGER_FLOATS
 from headwise.kernels.memory import Floats, Integers, as_integers, moved
 from headwise.kernels.problem import Desk
 
 _ROWS_FLOATS = DESK_ROWS * LARGEST_HEAD_DIM
 _PANEL_FLOATS = LARGEST_HEAD_DIM * PANEL
-_LINE = 16
-"""A cache line of float32. One is left free between desks: no two threads write to the same."""
-
 _USED_FLOATS = 2 * _ROWS_FLOATS + DESK_ROWS * TILE + LEDGER_FLOATS + 2 * _PANEL_FLOATS + 3 * DESK_ROWS + 1
-_FLOATS = -(-_USED_FLOATS // _LINE) * _LINE
+_FLOATS = -(-_USED_FLOATS // LINE) * LINE
 
 
 def desk_floats(group_size: int) -> int:
-    """Return the size of one desk in float32 numbers, which those of its 64-bit integers count double."""
+    """Return the size of one desk in float32 numbers, which those of its 64-bit integers count double.
+
+    A line is left free between desks: no two threads write to the same.
+    """
     integers = 8 * DESK_ROWS + group_size
-    return _FLOATS + -(-2 * integers // _LINE) * _LINE + _LINE
+    return _FLOATS + -(-2 * integers // LINE) * LINE + LINE
 
 
 @inner

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from headwise.kernels.emission import inner
-from headwise.kernels.geometry import PANEL, STRETCH, TILE
+from headwise.kernels.geometry import LINE, PANEL, STRETCH, TILE
 from headwise.kernels.host import BLOCK_ROWS
 from headwise.kernels.ledger import LEDGER_ROWS
 from headwise.kernels.memory import Floats, Integers, moved
 from headwise.kernels.rows import padded_width
 
 _BLOCK_FLOATS = BLOCK_ROWS * TILE
-_LINE = 16
 
 
 class Draft(NamedTuple):
@@ -62,7 +61,7 @@ def draft_floats(head_dim: int, value_head_dim: int) -> int:
     width, value_width = -(-head_dim // PANEL) * PANEL, -(-value_head_dim // PANEL) * PANEL
     keys = STRETCH * (head_dim + value_head_dim + 2 * width + value_width)
     rows = BLOCK_ROWS * value_width + 3 * _BLOCK_FLOATS + 3 * LEDGER_ROWS
-    return -(-(keys + rows) // _LINE) * _LINE + _LINE
+    return -(-(keys + rows) // LINE) * LINE + LINE
 
 
 packed_draft_floats = inner(draft_floats)
@@ -70,7 +69,7 @@ packed_draft_floats = inner(draft_floats)
 
 def shared_floats(rows: int, head_dim: int) -> int:
     """Return how many float32 numbers the stretches of one KV head share."""
-    return rows * (-(-head_dim // PANEL) * PANEL) + -(-rows // _LINE) * _LINE
+    return rows * (-(-head_dim // PANEL) * PANEL) + -(-rows // LINE) * LINE
 
 
 packed_shared_floats = inner(shared_floats)

@@ -40,7 +40,6 @@ from headwise.kernels.schedule import (
     take_entry,
     tick_off,
     tile_count,
-    turn_of,
     visible_keys,
     wait_for,
     whole_heads,
@@ -118,26 +117,25 @@ def compile_streamed(source: str, *, on_disk: bool) -> Any:
         chunks = streamed_chunks(problem)
         heads = head_count(problem)
         size = tile_count(problem) * share_size(group_rows(problem), problem.value_head_dim)
-        places, joined = places_for_shares(heads, ring, size), moved(counters, PER_HEAD + heads)
-        count = heads * chunks
+        places, count = places_for_shares(heads, ring, size), heads * chunks
         note_arrival(counters, count)
         taken = take_entry(counters)
         while taken < count:
-            head, number = streamed_entry(taken, heads, chunks, ring)
-            batch, kv_head = divmod(head, problem.num_kv_heads)
-            turn = turn_of(head, heads, ring)
+            turn, number = streamed_entry(taken, heads, chunks, ring)
+            batch, kv_head = divmod(head_at(turn, heads, ring), problem.num_kv_heads)
+            done = moved(counters, PER_HEAD + turn)  # its chunks, and then the joining
             if turn >= places:
-                wait_for(moved(joined, head_at(turn - places, heads, ring)), 1)
+                wait_for(moved(counters, PER_HEAD + turn - places), chunks + 1)
             shares = moved(buffers, turn % places * size)
             low, high = visible_keys(problem, batch)
             first, last = low // TILE, (high + TILE - 1) // TILE
             begin, end = max(number * CHUNK_TILES, first), min((number + 1) * CHUNK_TILES, last)
             attend_chunk(problem, desk, batch, kv_head, group, begin, end, shares)
-            if tick_off(moved(counters, PER_HEAD + head)) == chunks - 1:
+            if tick_off(done) == chunks - 1:
                 write_skipped_heads(problem, batch, kv_head)
                 rows = join_shares(problem, desk, batch, kv_head, group, first, last, shares)
                 mend_rows(problem, desk, batch, kv_head, rows)
-                tick_off(moved(joined, head))
+                tick_off(done)
             tick_off(moved(counters, FINISHED))
             taken = take_entry(counters)
         wait_for(moved(counters, FINISHED), count)

@@ -18,6 +18,9 @@ STRETCH = 128
 """Keys of one entry of work in the backward pass. Twice as many are 2 per cent faster on one thread, but half
 as many threads find work where there is one KV head."""
 
+LINE = 16
+"""Float32 numbers of a cache line."""
+
 CHAIN = 128
 """How many products of a score are added up one by one; a wider head_dim makes a second such sum. One chain
 of 256 would be less exact than what people compare with."""

@@ -68,18 +68,28 @@ def streamed_chunks(problem: Problem) -> int:
 
 @leaf
 def streamed_entry(taken: int, heads: int, chunks: int, ring: int) -> tuple[int, int]:
-    """Return the KV head and the chunk of the entry that was taken as number `taken`.
+    """Return the turn and the chunk of the entry that was taken as number `taken`; each head has one turn.
 
     As many heads as there are threads are streamed at a time, each by a thread as long as they keep in step:
     two threads that read one head's keys side by side wait for the same banks of memory. What does not go
     round evenly comes last, head by head.
     """
-    length = heads // ring * chunks
-    if taken < ring * length:
-        place, run = divmod(taken, ring)
-        taken = run * length + place
-    head, chunk = divmod(taken, chunks)
-    return head, chunk
+    if taken < heads // ring * chunks * ring:
+        step, run = divmod(taken, ring)
+        number, chunk = divmod(step, chunks)
+        return number * ring + run, chunk
+    turn, chunk = divmod(taken, chunks)
+    return turn, chunk
+
+
+@leaf
+def head_at(turn: int, heads: int, ring: int) -> int:
+    """Return the KV head of a turn: threads in step have heads side by side of their own."""
+    length = heads // ring
+    if turn >= ring * length:
+        return turn
+    number, run = divmod(turn, ring)
+    return run * length + number
 
 
 def share_places(heads: int, ring: int, size: int) -> int:
@@ -92,26 +102,6 @@ def share_places(heads: int, ring: int, size: int) -> int:
 
 
 places_for_shares = inner(share_places)
-
-
-@leaf
-def turn_of(head: int, heads: int, ring: int) -> int:
-    """Return as which one a KV head begins to be streamed."""
-    length = heads // ring
-    if head >= ring * length:
-        return head
-    place, number = divmod(head, length)
-    return number * ring + place
-
-
-@leaf
-def head_at(turn: int, heads: int, ring: int) -> int:
-    """Return which KV head begins to be streamed as that one."""
-    length = heads // ring
-    if turn >= ring * length:
-        return turn
-    number, place = divmod(turn, ring)
-    return place * length + number
 
 
 @leaf

@@ -29,13 +29,13 @@ from headwise.kernels.emission import (
     integer,
     native,
 )
-from headwise.kernels.geometry import PANEL
+from headwise.kernels.geometry import LINE, PANEL
 from headwise.kernels.host import GEOMETRY
 from headwise.kernels.packing import ELEMENT_BYTES, ELEMENTS, FLOAT32, for_each_kind, transposed, widened
 from headwise.kernels.products import chained
 from headwise.kernels.ways import STREAMED
 
-_LINE_BYTES = 64
+_LINE_BYTES = 4 * LINE
 _VECTORS = (4, 1)
 """Vectors of a line that are summed up at once: as many as there are, then one for what is left."""
 
