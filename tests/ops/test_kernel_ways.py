@@ -122,7 +122,8 @@ def test_a_head_waits_for_the_place_of_one_that_is_not_joined(monkeypatch: pytes
 
         def beside_a_thread_that_is_held_up(entry: Any, slots: Any, _threads: int, _held: object) -> None:
             counters = frame._COUNTERS
-            slots[counters + NEXT] = 1  # it has taken the first head
+            slots[counters + NEXT] = 1  # it has taken the first head,
+            slots[counters + PER_HEAD] = 1  # streamed its only chunk, and not joined it
             worker = Thread(target=entry, args=(slots,), daemon=True)
             worker.start()
             end = time.monotonic() + 60
@@ -130,7 +131,7 @@ def test_a_head_waits_for_the_place_of_one_that_is_not_joined(monkeypatch: pytes
                 time.sleep(0.01)
             time.sleep(0.2)
             assert slots[counters + FINISHED] == places - 1
-            slots[counters + PER_HEAD] = 2  # now its chunk is done, and joined
+            slots[counters + PER_HEAD] = 2  # now it is joined
             slots[counters + FINISHED] += 1
             worker.join(timeout=60)
             assert not worker.is_alive()
